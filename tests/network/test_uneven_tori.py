@@ -40,11 +40,15 @@ def test_balanced_shares_are_shares(extents: list[int]) -> None:
 
 @pytest.mark.parametrize(("shape", "named"), [((8, 8), False), ((4, 8), False), ((8, 8), True)])
 def test_a_torus_from_a_file_is_found(shape: tuple[int, ...], named: bool, tmp_path: Path) -> None:
-    n, links = math.prod(shape), []
-    for rank in range(n):
-        x, y = rank % shape[0], rank // shape[0]
-        for other in ((x + 1) % shape[0] + shape[0] * y, x + shape[0] * ((y + 1) % shape[1])):
-            links.append(f"  - {{between: [d{rank}, d{other}], type: l}}")
+    n, (w, h) = math.prod(shape), shape
+    links = [
+        f"  - {{between: [d{rank}, d{other}], type: l}}"
+        for rank in range(n)
+        for other in (
+            (rank % w + 1) % w + rank // w * w,
+            rank % w + (rank // w + 1) % h * w,
+        )
+    ]
     file = tmp_path / "torus.yaml"
     file.write_text(
         "kind: topology\nname: mine\ndevices_forward: true\n"

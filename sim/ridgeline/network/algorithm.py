@@ -13,6 +13,7 @@ from ridgeline.network.rings import check_ranks
 from ridgeline.network.routed import phases_of
 from ridgeline.network.schedule import ALGORITHMS, Schedule, check_size
 from ridgeline.network.script import Ints, Script
+from ridgeline.network.symmetric import exchange_phases, is_symmetric
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.network.verification import verify_routes, verify_script
 
@@ -102,6 +103,10 @@ class Algorithm:
         group = self.group(topology, ranks, size_bytes, parts)
         if group.n == 1:
             return Schedule(self.op, self.name, 1, float(size_bytes), ())
+        even = (self.op, self.name) == ("all-to-all", "direct") and parts is None
+        if even and group.n > MANY and is_symmetric(topology, group.ranks):
+            phases = exchange_phases(topology, size_bytes)
+            return Schedule(self.op, self.name, group.n, float(size_bytes), phases)
         phases = phases_of(self._written(group), topology, group.vertex)
         return Schedule(self.op, self.name, group.n, float(size_bytes), phases)
 
@@ -117,6 +122,7 @@ class Algorithm:
 
     def _written(self, group: Group) -> Script:
         """Write the script; one of an algorithm that is not this package's own is verified."""
+        self._check_memory(group)
         script = self.write(group)
         if not self.write.__module__.startswith(_OWN):
             verify_script(self.name, self.op, script, asked_bytes(self.op, group), group.n)
@@ -142,7 +148,32 @@ class Algorithm:
                 )
         return Group(topology, tuple(ranks), size_bytes, parts)
 
+    def _check_memory(self, group: Group) -> None:
+        """Refuse, before it is taken, memory for one message from each to each that is not there.
 
+        Raises
+        ------
+        DoesNotApplyError
+            So that "auto" takes another algorithm where there is one.
+        """
+        from ridgeline import units
+
+        needed = group.n * group.n * PAIR_BYTES
+        if (self.op == "all-to-all" or self.name in _PAIRWISE) and needed > MOST_BYTES:
+            raise DoesNotApplyError(
+                f"{self.op} by {self.name} of {group.n} ranks has {group.n * group.n} messages, "
+                f"which would take about {units.show(needed, 'B', 2)} of memory; up to "
+                f"{units.show(MOST_BYTES, 'B', 2)} are taken (an even all-to-all of all devices "
+                "of a network that looks alike from each needs none of it)"
+            )
+
+
+MANY = 2048
+"""Ranks beyond which an even all-to-all of all devices is told from some of its sources."""
+PAIR_BYTES = 200
+"""Of memory for a message from one rank to another, while it is routed (measured)."""
+MOST_BYTES = 6e9
+_PAIRWISE = frozenset({"direct", "pairwise"})
 _OWN = "ridgeline.network.algorithms."
 """Modules whose algorithms are tested with real data."""
 

@@ -263,17 +263,23 @@ def fastest_schedule(
             return chosen
     best: Schedule | None = None
     best_s = math.inf
+    refused: DoesNotApplyError | None = None
     for name in sorted(names, key=lambda name: (name == _DIRECT, name)):
         if name == _DIRECT and _direct_bound_s(op, topology, len(group), size_bytes) > best_s:
             continue  # its messages are many: a thousand devices on a ring pass on 270 million
-        with suppress(DoesNotApplyError):
+        try:
             schedule = ALGORITHMS[op, name](topology, group, size_bytes, uneven)
-            if len(names) == 1:
-                return schedule
-            time_s = closed_form_time_s(schedule, topology)
-            if best is None or (time_s, name) < (best_s, best.algorithm):
-                best, best_s = schedule, time_s
-    assert best is not None  # every operation has an algorithm that always applies
+        except DoesNotApplyError as error:
+            refused = error
+            continue
+        if len(names) == 1:
+            return schedule
+        time_s = closed_form_time_s(schedule, topology)
+        if best is None or (time_s, name) < (best_s, best.algorithm):
+            best, best_s = schedule, time_s
+    if best is None:
+        assert refused is not None
+        raise refused  # the only one that always applies has too many messages
     return best
 
 

@@ -60,7 +60,7 @@ _MOST = 65536
 
 def _factorings(n: int, most: int = 4) -> list[tuple[int, ...]]:
     """Return all ordered ways to write n as a product of up to `most` numbers above 1."""
-    found = [(n,)] if n > 1 else []
+    found: list[tuple[int, ...]] = [(n,)] if n > 1 else []
     if most > 1:
         for first in range(2, n // 2 + 1):
             if n % first == 0:
