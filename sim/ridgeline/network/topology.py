@@ -332,6 +332,8 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
         raise RidgelineError(
             f"{n_devices} devices were asked for; topologies of up to {MAX_DEVICES} can be drawn"
         )
+    if cluster.faults:
+        return _faulty(cluster, n_devices)
     if cluster.drawn is not None:
         return _first(cluster.drawn, n_devices)
     nodes = cluster.nodes_of(n_devices)
@@ -358,6 +360,19 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
         priced=f"{len(nodes)} {'nodes' if len(nodes) > 1 else 'node'}"
         + (" without the fabric's switches" if len(nodes) > 1 else ""),
     )
+
+
+def _faulty(cluster: Cluster, n_devices: int) -> Topology:
+    """Draw a cluster with its faults; where devices are lost, others take their places."""
+    from ridgeline.network.faults import lost_devices, read_faults, with_faults
+
+    faults, whole = read_faults(cluster.faults), cluster.model_copy(update={"faults": ()})
+    topology = from_cluster(whole, n_devices)
+    if not faults.of_network:
+        return topology
+    if lost := lost_devices(topology, faults):
+        topology = from_cluster(whole, min(cluster.max_devices, n_devices + len(set(lost))))
+    return with_faults(topology, faults, n_devices)
 
 
 def _total(values: Sequence[float | None]) -> float | None:
