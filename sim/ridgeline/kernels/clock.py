@@ -32,8 +32,8 @@ from ridgeline.kernels.cost import OpCost, price_of_place
 NOTE = "power limit: the clock is lowered, and the voltage as far as the device states it"
 _OFF_BOARD = {HOST, HOST_MEMORY, HOST_LINK}
 _TOO_HIGH = 1.5
-"""By how much the table's energies may be too high where a share that was taken over says so: scaled
-energies are as uncertain (measured kernels ask for 1 to 1.5 times, decision 0149)."""
+"""By how much the table's energies may be too high where a share that was taken over says so:
+scaled energies are as uncertain (measured kernels ask for 1 to 1.5 times, decision 0149)."""
 _STEPS = 60  # of bisection: to the last bits
 
 

@@ -1,9 +1,9 @@
-"""Power and time of training under power limits, and the limit at which a sample takes least energy.
+"""Power and time of training under power limits, and the limit with the least energy a sample.
 
-Rows of one network, device, batch and optimiser that differ in the limit are a sweep. Of each row the
-mean power is predicted, and its time over that at the highest limit of the sweep; of each sweep the
-limit with the least energy, and the energy that is lost by setting the predicted one (Zeus: J. You et
-al., "Zeus: Understanding and Optimizing GPU Energy Consumption of DNN Training", NSDI 2023).
+Rows of one network, device, batch and optimiser that differ in the limit are a sweep. Of each row
+the mean power is predicted, and its time over that at the highest limit of the sweep; of each sweep
+the limit with the least energy, and the energy that is lost by setting the predicted one (Zeus: J.
+You et al., "Zeus: Understanding and Optimizing GPU Energy Consumption of DNN Training", NSDI 2023).
 """
 
 from __future__ import annotations
