@@ -62,7 +62,7 @@ def sourced_values(model: BaseModel, path: str = "") -> Iterator[tuple[str, Sour
     if isinstance(model, Sourced):
         yield path, model
         return
-    for name in type(model).model_fields:
+    for name in type(model).__pydantic_fields__:
         yield from _walk(getattr(model, name), f"{path}.{name}" if path else name)
 
 

@@ -204,7 +204,7 @@ def _on_engine(
     jobs = [
         Job(
             kind.op,
-            replace(kind.operands(held, cache), kept=_kept(kind, levels), grouped=grouped),
+            kind.operands(held, cache, _kept(kind, levels), grouped=grouped),
         )
         for kind in kinds
         if kind.op is not None
@@ -258,12 +258,14 @@ class _Assembly:
         zeros = effect_of(op, graph, self.engine, operands.gemm)
         done, flops = unmasked(op), kind.flops
         peak_flops = dense.peak_flops * done * zeros.issued
-        near = zeros.moved(Moved(*(done * part for part in dense.near)))  # of computed tiles alone
-        moved = dict.fromkeys(self.near, near)
+        near = dense.near if done == 1.0 else Moved(*(done * part for part in dense.near))
+        moved = dict.fromkeys(self.near, zeros.moved(near))  # of computed tiles alone
         for level, by_operand in dense.nearer.items():
             moved[level] = zeros.moved(by_operand)
-        far, waiting_s = operands.far, dense.waiting_s
-        if dense.far is not None:
+        waiting_s = dense.waiting_s
+        if dense.far is None:
+            far = operands.far
+        else:
             far = _beyond(dense.far, operands.kept, op, graph, kind.found, len(self.kept))
             waiting_s = _waits(dense, far)
         kept_bytes: dict[str, float] = {}
@@ -291,7 +293,7 @@ class _Assembly:
             calibrated=dense.calibrated,
             mapping=dense.mapping,
             mapped=dense.mapped,
-            latency_parts=parts._replace(launch_s=launch_s + parts.launch_s),
+            latency_parts=parts.launched(launch_s),
             engine_shares=dense.engine_shares,
             tile=dense.tile,
             kept_bytes=kept_bytes,

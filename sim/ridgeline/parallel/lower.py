@@ -168,6 +168,7 @@ def lower(
     if (
         fold
         and short
+        and (plan.devices > 1 or offloads)
         and not are_alike(wires, mesh, wraps=plan.virtual_stages > 1, offloads=offloads)
     ):
         fold, wires = False, Wires(builder, topology, far, merge=False)

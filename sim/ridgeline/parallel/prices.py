@@ -125,31 +125,35 @@ class Prices:
             The same program for this device, and the prices in the order of `rows`.
         """
         costs = self._of(tuple(rows))
-        filling = Filling(list(rows.values()))
+        filling = Filling(list(rows.values()), [cost.latency_s for cost in costs])
         resource, account = self.resources.__getitem__, self.accounts.__getitem__
+        work_resource, work_amount = filling.work_resource, filling.work_amount
+        event_account, event_count = filling.event_account, filling.event_count
         for cost in costs:
-            filling.latency_s.append(cost.latency_s)
             for works in (cost.engine_work, cost.level_work):
-                filling.work_resource.extend(map(resource, works))
-                filling.work_amount.extend(works.values())
-            filling.work_ptr.append(len(filling.work_resource))
+                work_resource += map(resource, works)
+                work_amount += works.values()
+            filling.work_ptr.append(len(work_resource))
             for counts in (cost.flops, cost.traffic_bytes):
-                filling.event_account.extend(map(account, counts))
-                filling.event_count.extend(counts.values())
+                event_account += map(account, counts)
+                event_count += counts.values()
             for component, saved_j in cost.saved_j.items():
-                filling.event_account.append(account(_saving(component)))
-                filling.event_count.append(saved_j)
-            filling.event_ptr.append(len(filling.event_account))
+                event_account.append(account(_saving(component)))
+                event_count.append(saved_j)
+            filling.event_ptr.append(len(event_account))
         capacities, lines = list(self._capacities.values()), tuple(self._lines.values())
         return filled(program, filling, capacities, lines), costs
 
     def _of(self, kinds: Sequence[Alike]) -> list[OpCost]:
-        missing = list(dict.fromkeys(kind for kind in kinds if kind not in self._costs))
-        if missing:
-            costs: Iterable[OpCost] = _priced(missing, self.device)
-            if self.slower != 1.0 or self.idle_s:
-                costs = map(self._issued, missing, map(self._slowed, costs))
-            self._costs.update(zip(missing, costs, strict=True))
+        known = list(map(self._costs.get, kinds))
+        missing = [kind for kind, cost in zip(kinds, known, strict=True) if cost is None]
+        if not missing:
+            return [cost for cost in known if cost is not None]
+        missing = list(dict.fromkeys(missing))
+        costs: Iterable[OpCost] = _priced(missing, self.device)
+        if self.slower != 1.0 or self.idle_s:
+            costs = map(self._issued, missing, map(self._slowed, costs))
+        self._costs.update(zip(missing, costs, strict=True))
         return [self._costs[kind] for kind in kinds]
 
     def _issued(self, kind: Alike, cost: OpCost) -> OpCost:
@@ -180,7 +184,18 @@ class _Equal:
     device: Device
 
     def __hash__(self) -> int:
-        return hash(self.device.name)
+        # Points of a study differ in few numbers: devices are compared only where these are equal.
+        device = self.device
+        levels = [
+            (level.capacity.value, level.bandwidth and level.bandwidth.value)
+            for level in device.memory.values()
+        ]
+        arrays = [
+            (array.rows.value, array.columns.value, array.count.value, tuple(array.dataflows))
+            for engine in device.engines.values()
+            if (array := engine.array) is not None
+        ]
+        return hash((device.name, tuple(levels), tuple(arrays)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Equal) and (
@@ -197,13 +212,17 @@ def _prices(device: _Equal) -> dict[Alike, OpCost]:
 def _priced(kinds: Sequence[Alike], device: Device) -> list[OpCost]:
     """Price ops on a device; those that were priced on it before are looked up."""
     known = _prices(_Equal(device))
-    missing = [kind for kind in kinds if kind not in known]
-    found = dict(zip(missing, price_all(missing, device), strict=True)) if missing else {}
-    costs = [found[kind] if kind in found else known[kind] for kind in kinds]
-    if len(known) + len(found) > _MOST:
-        known.clear()
-    known.update(found)
-    return costs
+    costs = list(map(known.get, kinds))
+    places = [place for place, cost in enumerate(costs) if cost is None]
+    if places:
+        missing = [kinds[place] for place in places]
+        found = price_all(missing, device)
+        if len(known) + len(found) > _MOST:
+            known.clear()
+        known.update(zip(missing, found, strict=True))
+        for place, cost in zip(places, found, strict=True):
+            costs[place] = cost
+    return [cost for cost in costs if cost is not None]
 
 
 def _line(device: Device, place: str) -> Account:

@@ -132,7 +132,7 @@ def _best_ways(
             if math.isfinite(mapped.time_s) and (
                 one is None or precedes(mapped, one, goal_of(objective, jobs[i].base))
             ):
-                best[i] = mapped._replace(used=number)
+                best[i] = mapped._replace(used=number) if number else mapped
     done = [mapped for mapped in best if mapped is not None]
     if len(done) < len(jobs):
         raise _too_small(jobs[best.index(None)], machine)
