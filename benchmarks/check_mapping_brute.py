@@ -15,23 +15,21 @@ import math
 import random
 import sys
 from pathlib import Path
-from typing import Any, get_args
+from typing import get_args
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-from oracles.mapping_tiles import Played, least_of, play  # noqa: E402
-
-from ridgeline.errors import RidgelineError  # noqa: E402
-from ridgeline.kernels.mapping.axes import dims_of  # noqa: E402
-from ridgeline.kernels.mapping.choices import FEW, MANY  # noqa: E402
-from ridgeline.kernels.mapping.machine import Machine, Split, problem  # noqa: E402
-from ridgeline.kernels.mapping.mapper import Base, Objective, map_contraction  # noqa: E402
-from ridgeline.kernels.mapping.mapping import FAR  # noqa: E402
-from ridgeline.kernels.mapping.nest import nest_of  # noqa: E402
-from ridgeline.kernels.mapping.search import ORDERS  # noqa: E402
-from ridgeline.kernels.mapping.space import listed  # noqa: E402
-from ridgeline.kernels.systolic.closed_form import Schedule  # noqa: E402
-from ridgeline.kernels.systolic.partition import Arrays, Network  # noqa: E402
-from ridgeline.workload.graph import Conv, Gemm, Pass  # noqa: E402
+from oracles.mapping_tiles import Played, least_of, play
+from ridgeline.errors import RidgelineError
+from ridgeline.kernels.mapping.axes import dims_of
+from ridgeline.kernels.mapping.machine import Machine, Split, problem
+from ridgeline.kernels.mapping.mapper import DENSITY, Base, Mapper, Objective, map_contraction
+from ridgeline.kernels.mapping.mapping import FAR
+from ridgeline.kernels.mapping.nest import nest_of
+from ridgeline.kernels.mapping.search import ORDERS
+from ridgeline.kernels.mapping.space import listed
+from ridgeline.kernels.systolic.closed_form import Schedule
+from ridgeline.kernels.systolic.partition import Arrays, Network
+from ridgeline.workload.graph import Conv, Gemm, Pass
 
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
 MOST_TILINGS = 120
@@ -86,13 +84,15 @@ def machine(rng: random.Random) -> Machine:
     )  # fmt: skip
 
 
-def everything(what: Contraction, on: Machine, density: int) -> list[Played] | None:
+def everything(
+    what: Contraction, on: Machine, mapper: Mapper, most: int = MOST_TILINGS
+) -> list[Played] | None:
     """Play every listed tiling in every order that fits; None if that is too much."""
     loops, pass_ = what
     groups, nest = dims_of(loops, pass_), nest_of(loops, pass_)
-    starts, table, _ = listed(problem(loops, pass_, on)[0], density)
+    starts, table, _ = listed(problem(loops, pass_, on)[0], DENSITY[mapper])
     tables = [table[starts[i] : starts[i + 1], :3].tolist() for i in range(4)]
-    if math.prod(map(len, tables)) > MOST_TILINGS:
+    if math.prod(map(len, tables)) > most:
         return None
     played = []
     for extents in itertools.product(*tables):
@@ -107,7 +107,9 @@ def everything(what: Contraction, on: Machine, density: int) -> list[Played] | N
     return played
 
 
-def value(what: Contraction, on: Machine, mapper: Any, objective: Objective, base: Base) -> float:
+def value(
+    what: Contraction, on: Machine, mapper: Mapper, objective: Objective, base: Base
+) -> float:
     """Return what a mapper finds; infinite if nothing fits."""
     try:
         found = map_contraction(*what, on, mapper, objective, base)
@@ -117,6 +119,22 @@ def value(what: Contraction, on: Machine, mapper: Any, objective: Objective, bas
     return {"time": found.time_s, "energy": found.energy_j, "edp": product}[objective]
 
 
+def compared(
+    what: Contraction, on: Machine, mapper: Mapper, objective: Objective, base: Base,
+    played: list[Played],
+) -> tuple[float, float]:  # fmt: skip
+    """Return what a mapper finds, and the least of everything."""
+    least = min((least_of(one, on, objective, base) for one in played), default=math.inf)
+    return value(what, on, mapper, objective, base), least
+
+
+def drawn(rng: random.Random) -> tuple[Contraction, Machine, Mapper, Base]:
+    """Draw a case."""
+    mappers: tuple[Mapper, ...] = get_args(Mapper)
+    what, on, mapper = contraction(rng), machine(rng), rng.choice(mappers)
+    return what, on, mapper, Base(rng.choice([0.0, 3.0]), rng.choice([0.0, 500.0]))
+
+
 def main() -> int:
     """Draw and compare."""
     cases = int(sys.argv[1]) if len(sys.argv) > 1 else 100
@@ -124,19 +142,16 @@ def main() -> int:
     counts: collections.Counter[str] = collections.Counter()
     wrong = 0
     for case in range(cases):
-        rng = random.Random(f"{seed} {case}")
-        what, on, mapper = contraction(rng), machine(rng), rng.choice(["fast", "optimal"])
-        base = Base(rng.choice([0.0, 3.0]), rng.choice([0.0, 500.0]))
-        played = everything(what, on, MANY if mapper == "optimal" else FEW)
+        what, on, mapper, base = drawn(random.Random(f"{seed} {case}"))
+        played = everything(what, on, mapper)
         if played is None:
             counts["too many tilings"] += 1
             continue
         fitting = len(played) // len(ORDERS)
-        counts["nothing fits" if not fitting else "one fits" if fitting == 1 else "several fit"] += 1
+        counts[("nothing fits", "one tiling fits", "several tilings fit")[min(fitting, 2)]] += 1
         for objective in OBJECTIVES:
-            least = min((least_of(one, on, objective, base) for one in played), default=math.inf)
-            found = value(what, on, mapper, objective, base)
             counts[objective] += 1
+            found, least = compared(what, on, mapper, objective, base, played)
             if not math.isclose(found, least, rel_tol=SAME):
                 wrong += 1
                 print(

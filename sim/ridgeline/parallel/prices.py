@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,27 +15,48 @@ from ridgeline.kernels import OpCost
 from ridgeline.kernels.alike import Alike, alike, moving
 from ridgeline.kernels.cost import peak_rates, places, price_of_place
 from ridgeline.kernels.pricing import price_all
-from ridgeline.kernels.residence import residence, residence_key
+from ridgeline.kernels.residence import (
+    NONE_STAY,
+    STAYING_SHARES,
+    ResidenceKey,
+    Staying,
+    can_stay,
+    is_once,
+    residence,
+    residence_key,
+)
 from ridgeline.kernels.streams import check_kernels
 from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.workload.graph import Graph, Op, Pass, Same
 
 LOWER_VOLTAGE = "lower voltage"
 """The place in the ledger of joules that clock and voltage below full ones save."""
+_ROUNDING = 1e-12
 _FREE = OpCost(0.0)
 _NOTHING = Alike((), 0, None, None)
 
 
 class OpenRows:
-    """Cost rows of ops in a program that is written before anything is priced."""
+    """Cost rows of ops in a program that is written before anything is priced.
+
+    Attributes
+    ----------
+    staying
+        Memory level -> most bytes of weights of a graph that stay there over all micro-batches.
+    """
 
     def __init__(self, builder: ProgramBuilder, device: Device) -> None:
         self.builder, self.device = builder, device
         self.numbers: dict[Alike, int] = {}
+        self.staying: dict[str, float] = {}
 
-    def of(self, graph: Graph) -> Callable[[int], int]:
+    def of(self, graph: Graph, staying: Staying = NONE_STAY) -> Callable[[int], int]:
         """Return what gives the cost row of an op of a graph, by its index there."""
-        kinds, chosen = _distinct(Same(graph), _Caches(self.device))
+        if staying.share and not can_stay(graph, self.device, staying):
+            staying = NONE_STAY  # its ranks share weights: they are others, as it is played
+        kinds, chosen = _distinct(Same(graph), _Caches(self.device), staying)
+        for level, size in residence(graph, self.device, staying).staying.items():
+            self.staying[level] = max(self.staying.get(level, 0.0), size)
         return lambda i: self._number(kinds[chosen[i]])
 
     def moving(self, size_bytes: float, kernels: int = 1, launched: int = 0) -> int:
@@ -106,9 +128,45 @@ class Prices:
         caches = _Caches(self.device)
         self._of(tuple(kind for one in graphs for kind in _distinct(Same(one), caches)[0]))
 
-    def costs(self, graph: Graph) -> list[OpCost]:
+    def staying(self, graph: Graph, micro_batches: int, parts: int) -> Staying:
+        """Choose how many weights of a graph stay on chip while its micro-batches pass.
+
+        The least time of all ops of a step counts; of equal times, the fewest bytes of the farthest
+        memory. The same shares of the weights are looked at whatever the device is, so that more of
+        any resource is never slower for it.
+
+        Parameters
+        ----------
+        micro_batches
+            How often a device does the ops of the graph, but for those that are done once a step.
+        parts
+            See `residence.Staying`.
+        """
+        best, least_s, fewest = Staying(0, parts), math.inf, math.inf
+        if micro_batches == 1:
+            return best
+        times = [1 if is_once(op, graph) else micro_batches for op in graph.ops]
+        far, rates = self.device.far_memory, self._capacities
+        for share in range(STAYING_SHARES + 1):
+            one = Staying(share, parts)
+            if not can_stay(graph, self.device, one):
+                break
+            costs = self.costs(graph, one)
+            time_s = math.fsum(
+                n * cost.spans(rates).time_s for n, cost in zip(times, costs, strict=True)
+            )
+            moved = math.fsum(
+                n * cost.traffic_bytes.get(far, 0.0) for n, cost in zip(times, costs, strict=True)
+            )
+            is_faster = time_s < least_s * (1 - _ROUNDING)
+            as_fast = time_s <= least_s * (1 + _ROUNDING)
+            if is_faster or (as_fast and moved < fewest * (1 - _ROUNDING)):
+                best, least_s, fewest = one, min(time_s, least_s), moved
+        return best
+
+    def costs(self, graph: Graph, staying: Staying = NONE_STAY) -> list[OpCost]:
         """Price all ops of a graph."""
-        kinds, chosen = _distinct(Same(graph), _Caches(self.device))
+        kinds, chosen = _distinct(Same(graph), _Caches(self.device), staying)
         found = [*self._of(kinds), _FREE]
         return [found[number] for number in chosen]
 
@@ -242,13 +300,15 @@ def _saving(component: str) -> str:
     return f"{LOWER_VOLTAGE}, {component}"
 
 
-def _kept(device: Device) -> tuple[tuple[tuple[str, float], ...], bool, bool]:
+def _kept(device: Device) -> ResidenceKey:
     return residence_key(device)
 
 
-def _kinds(ops: Sequence[Op], graph: Graph, device: Device) -> list[Alike]:
+def _kinds(
+    ops: Sequence[Op], graph: Graph, device: Device, staying: Staying = NONE_STAY
+) -> list[Alike]:
     """Return the ops that each is priced with, which find their operands in the same caches."""
-    places = residence(graph, device)
+    places = residence(graph, device, staying).found
     return alike(ops, graph, [places.get(id(op)) for op in ops])
 
 
@@ -270,11 +330,13 @@ FEW_GRAPHS = 8
 
 
 @lru_cache(maxsize=FEW_GRAPHS)
-def _distinct(same: Same, caches: _Caches) -> tuple[tuple[Alike, ...], tuple[int, ...]]:
+def _distinct(
+    same: Same, caches: _Caches, staying: Staying = NONE_STAY
+) -> tuple[tuple[Alike, ...], tuple[int, ...]]:
     """Return the different ops of a graph, and for each op which it is: -1 of a collective."""
     graph = same.graph
     ops = [op for op in graph.ops if op.kind not in COLLECTIVES]
-    found = iter(_kinds(ops, graph, caches.device))
+    found = iter(_kinds(ops, graph, caches.device, staying))
     kinds: dict[Alike, int] = {}
     chosen = [
         -1 if op.kind in COLLECTIVES else kinds.setdefault(next(found), len(kinds))

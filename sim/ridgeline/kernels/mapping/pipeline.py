@@ -138,7 +138,6 @@ def key_of(time_s: float, energy_j: float, goal: Goal) -> float:
 register_jitable(key_of)  # kernels call it, and Python does
 
 
-
 def weights_of(goal: Goal) -> Floats:
     """Return the weights of seconds and joules that tiles are computed by; a product's first."""
     return np.array([0.0, 1.0]) if goal.of == ENERGY else np.array([1.0, 0.0])
