@@ -15,8 +15,8 @@ from ridgeline.engine.timeline import Timeline
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device, MemoryLevel
-from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.network.where import load_cluster
 from ridgeline.parallel.lower import Lowered, lower
 from ridgeline.parallel.plans.default_precision import default_precision
 from ridgeline.parallel.plans.plan import Plan

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json, print_quantity, print_value
+from ridgeline.cli.searched import DeviceName, with_device
 from ridgeline.cli.software import ALL, SoftwareOrAll, print_stacks, tell_stack
 from ridgeline.cli.whole import Count, Whole
 from ridgeline.errors import RidgelineError
@@ -29,6 +30,7 @@ def run_(
     *,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
     devices: Count | None = None,
+    device: DeviceName = None,
     explain: Annotated[bool, Parameter(negative="")] = False,
     software: SoftwareOrAll = None,
     plan: str = "",
@@ -55,7 +57,8 @@ def run_(
         A name from ``ridgeline list models``, a YAML file, or a file that another program wrote
         (docs/executions.md).
     cluster
-        A cluster, node or device by name, or a YAML file.
+        A cluster, node or device by name, a YAML file, or a network and its device: "Ring(16,
+        50 GB/s, 500 ns) @ h100-sxm5-80gb" (docs/fabrics.md).
     from_
         A launch file of a training framework, which says model, plan and software: ``ridgeline run
         CLUSTER --from FILE``, or ``run MODEL CLUSTER --from FILE`` for one that names no model
@@ -108,6 +111,7 @@ def run_(
     from ridgeline.workload.files import is_trace
 
     dry: DryRun | None = None
+    model, cluster = _with_device(model, cluster, device, is_launch=from_ is not None)
     if from_ is not None:
         from ridgeline.cli.launch import read_dry_run
 
@@ -181,6 +185,15 @@ def run_(
     else:
         _print_result(result, dry, written, ledger, ops, explain=explain)
     return MISFIT_STATUS if require_fit and not result.fits else 0
+
+
+def _with_device(
+    model: str | None, cluster: str | None, device: str | None, *, is_launch: bool
+) -> tuple[str | None, str | None]:
+    """Put a device on the cluster, which stands first where a launch file says the model."""
+    if cluster is None and model is not None and is_launch:
+        return with_device(model, device), None
+    return model, None if cluster is None else with_device(cluster, device)
 
 
 def _print_efficiency(value: float, quantity: str | None, *, json: bool) -> int:
@@ -283,7 +296,7 @@ def _play(
     *,
     json: bool,
 ) -> int:
-    from ridgeline.hardware.load import load_cluster
+    from ridgeline.network.where import load_cluster
     from ridgeline.simulation import simulate
     from ridgeline.study.point import check_path
 

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from ridgeline import catalog
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.hardware.load import load_cluster
+from ridgeline.network.where import load_cluster
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.plans.stack_choice import BOUND, StackChoice, choose_stack
 from ridgeline.parallel.plans.text import make_plan, plan_fields
