@@ -61,11 +61,11 @@ class Common:
         """Price what moves so many bytes through all of the memory."""
         if kind.found is not None:  # caches of this size
             return self._streaming(kind)
-        known = self._known.get(kind)
+        known = self._known.get(kind.key)
         if known is None:
             if len(self._known) > _MOST_STREAMED:
                 self._known.clear()
-            known = self._known[kind] = self._streaming(kind)
+            known = self._known[kind.key] = self._streaming(kind)
         return known
 
     def _streaming(self, kind: Alike) -> OpCost:
@@ -249,7 +249,7 @@ def _streamed(
     shares: tuple[tuple[str, float], ...],
     vector: str,
     processors: int,
-) -> dict[Alike, OpCost]:
+) -> dict[tuple[object, ...], OpCost]:
     """Return what is known of streaming on devices that have these in common."""
     return {}
 
