@@ -226,6 +226,10 @@ class Cluster(Described):
     """Software stacks that it is usually run with, the first that can run a model counts; () as its
     node, or the device, says."""
 
+    faults: tuple[str, ...] = Field(default=(), strict=False)
+    """What is wrong with it, a line each: "link node0.device0 nvswitch down", "rank 3 slow 1.5"
+    (`network.faults`)."""
+
     nodes: Node = Field(exclude=True)
     """The description of the nodes, of several kinds the first; put here by the loader."""
     group_nodes: tuple[Node, ...] = Field(default=(), exclude=True)

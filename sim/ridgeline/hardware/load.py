@@ -31,7 +31,7 @@ Schema = TypeVar("Schema", bound=BaseModel)
 _KIND_OF = {"devices": "device", "nodes": "node", "energy": "energy-table"}
 _MOST_TABLES = 32
 _INLINE = re.compile(r"[A-Z]\w*\(.+\)")  # Ring(16, 50 GB/s, 500 ns)
-_OF_CLUSTERS = frozenset({"device_speed_std", "software"})
+_OF_CLUSTERS = frozenset({"device_speed_std", "software", "faults"})
 """Fields of a cluster that one node or device may have replaced, too."""
 _MADE_OF_CONFIGURATIONS = frozenset({"devices", "clusters"})
 """Where a file of SCALE-Sim may stand for the device that it describes."""

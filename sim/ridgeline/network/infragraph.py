@@ -239,7 +239,7 @@ class _Reader:
         return ".".join(parts)
 
     def _connection(self, text: Any, place: Place) -> tuple[str, str, str, str]:
-        """Read a connection of the first release: ends by name and number, between them the link."""
+        """Read a connection of the first release: ends by name and number, then the link."""
         words = str(text).split(".")
         # names and numbers alternate, but for the link, which has no number behind it
         link = next(

@@ -21,6 +21,7 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Cluster, Fabric
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.node import LinkType, Node
+from ridgeline.network.library import LinkLibrary, link_library
 from ridgeline.network.registry import Registry
 
 Floats = npt.NDArray[np.float64]
@@ -81,6 +82,10 @@ class Topology:
         By link class, the share of the bandwidth at which switches add up what comes over links.
     exchanged
         By link class, the share of the bandwidth that the library's all-to-all reaches.
+    library
+        By link class, the collective library that drives it, and what its protocols take.
+    host_issue
+        Time that the host takes to launch, over that of a Xeon Platinum 8480C.
     routing
         Name of a routing in `ridgeline.network.routing.ROUTINGS`.
     all_reduce
@@ -126,6 +131,8 @@ class Topology:
     memory_bytes_per_s: float = math.inf
     in_switch: Mapping[str, float] = field(default_factory=dict)
     exchanged: Mapping[str, float] = field(default_factory=dict)
+    library: Mapping[str, LinkLibrary] = field(default_factory=dict)
+    host_issue: float = 1.0
     routing: str = "shortest"
     all_reduce: str = ""
     single_channel: bool = False
@@ -158,6 +165,10 @@ class Topology:
     def link_classes(self) -> frozenset[str]:
         """Names of all link types."""
         return frozenset(self.link_class)
+
+    def of_class(self, name: str) -> npt.NDArray[np.bool_]:
+        """[L] whether a link is of a class."""
+        return np.array([one == name for one in self.link_class], bool)
 
     @cached_property
     def out_ptr(self) -> Indices:
@@ -240,6 +251,8 @@ class Drawing:
         memory_bytes_per_s: float = math.inf,
         in_switch: Mapping[str, float] | None = None,
         exchanged: Mapping[str, float] | None = None,
+        library: Mapping[str, LinkLibrary] | None = None,
+        host_issue: float = 1.0,
         routing: str = "shortest",
         all_reduce: str = "",
         single_channel: bool = False,
@@ -277,6 +290,8 @@ class Drawing:
             memory_bytes_per_s=memory_bytes_per_s,
             in_switch=in_switch or {},
             exchanged=exchanged or {},
+            library=library or {},
+            host_issue=host_issue,
             routing=routing,
             all_reduce=all_reduce,
             single_channel=single_channel,
@@ -317,6 +332,8 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
         raise RidgelineError(
             f"{n_devices} devices were asked for; topologies of up to {MAX_DEVICES} can be drawn"
         )
+    if cluster.faults:
+        return _faulty(cluster, n_devices)
     if cluster.drawn is not None:
         return _first(cluster.drawn, n_devices)
     nodes = cluster.nodes_of(n_devices)
@@ -343,6 +360,19 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
         priced=f"{len(nodes)} {'nodes' if len(nodes) > 1 else 'node'}"
         + (" without the fabric's switches" if len(nodes) > 1 else ""),
     )
+
+
+def _faulty(cluster: Cluster, n_devices: int) -> Topology:
+    """Draw a cluster with its faults; where devices are lost, others take their places."""
+    from ridgeline.network.faults import lost_devices, read_faults, with_faults
+
+    faults, whole = read_faults(cluster.faults), cluster.model_copy(update={"faults": ()})
+    topology = from_cluster(whole, n_devices)
+    if not faults.of_network:
+        return topology
+    if lost := lost_devices(topology, faults):
+        topology = from_cluster(whole, min(cluster.max_devices, n_devices + len(set(lost))))
+    return with_faults(topology, faults, n_devices)
 
 
 def _total(values: Sequence[float | None]) -> float | None:
@@ -374,6 +404,8 @@ class OfNodes(TypedDict):
     memory_bytes_per_s: float
     in_switch: Mapping[str, float]
     exchanged: Mapping[str, float]
+    library: Mapping[str, LinkLibrary]
+    host_issue: float
     devices_forward: bool
 
 
@@ -390,6 +422,12 @@ def of_nodes(nodes: Sequence[Node]) -> OfNodes:
         "exchanged": {
             name: of.exchanged.value for name, of in types.items() if of.exchanged is not None
         },
+        "library": {
+            name: link_library(of, node.link_types[name])
+            for node in reversed(kinds)
+            for name, of in node.libraries.items()
+        },
+        "host_issue": max(node.host.issue.value for node in kinds),
         "devices_forward": kinds[0].devices_forward,
     }
 

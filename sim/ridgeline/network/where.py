@@ -27,7 +27,7 @@ from ridgeline.network.inline import from_text, is_inline
 from ridgeline.network.topology import DEVICE, Topology, from_cluster
 
 _YAML = (".yaml", ".yml")
-_MACHINE = ("device", "node", "device_speed_std", "software")
+_MACHINE = ("device", "node", "device_speed_std", "software", "faults")
 """Fields of the cluster that a network becomes; others are those of its file."""
 
 

@@ -241,7 +241,8 @@ def cluster_fingerprint(cluster: Cluster) -> str:
 
 
 def _dump(part: BaseModel) -> str:
-    return _compact(part.model_dump(mode="json"))
+    rare = {name for name in ("groups", "faults") if getattr(part, name, None) == ()}
+    return _compact(part.model_dump(mode="json", exclude=rare or None))
 
 
 _tables: dict[int, tuple[EnergyTable, str]] = {}

@@ -155,8 +155,14 @@ class Point(Replaceable):
         """Simulate the step, and return its numbers and those of the device."""
         result = self.simulate()
         device = result.manifest["device"]
+        chance: dict[str, Any] = {}
+        if "cluster.faults" in self.overrides:
+            from ridgeline.report.weather import weather
+
+            chance = weather(result).to_row()
         return {
             **result.to_row(),
+            **chance,
             "software": result.manifest["software"]["name"],
             "devices": result.manifest["plan"]["devices"],
             **{name: device[name] for name in ("area_mm2", "tdp_w", "price_usd")},
