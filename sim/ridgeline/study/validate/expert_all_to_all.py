@@ -76,7 +76,7 @@ def _one(row: Row) -> Outcome:
         device=device,
         format=row.text("dtype") or "not stated",
         kind=kind,
-        **stated("expert-all-to-all", result.time_s),
+        **stated("expert-all-to-all", result.time_s, device=measured.device_named(device)),
     )
 
 
