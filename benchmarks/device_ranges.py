@@ -5,9 +5,9 @@ distance (`ridgeline.report.uncertainty.device_range`). Errors are of prediction
 device: what calls take besides their kernels (`study.validate.call_starts`) is fitted anew to all
 other devices, in the form that ships. The sides are the narrowest with which units that are left
 out of the estimate are inside in 90 % of cases, groups weighing the same: devices for the distance
-``generation``, generations for ``vendor``, makers for ``other`` where there are three. With fewer
-than ten units these cannot decide (`conformal`). With fewer than three the sides are those of the nearer distance, `FARTHER` times as wide (assumed). A
-farther distance is never narrower.
+``generation``, generations for ``vendor``, makers for ``other``. Fewer than ten units cannot decide
+(`conformal`); with fewer than three the sides are those of the nearer distance, `FARTHER` times as
+wide (assumed). A farther distance is never narrower.
 
 For every device there are lines that are estimated without its rows (``left_out``), with which
 ``ridgeline validate`` says how often ranges of devices that nobody measured hold.

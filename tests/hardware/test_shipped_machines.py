@@ -338,8 +338,8 @@ def test_matrix_units_do_twice_as_much_in_half_the_bits(name: str) -> None:
         wide = rates.get("bf16", rates.get("fp16"))
         assert wide is not None
         for format_, times in {"fp16": 1.0, "tf32": 0.5, "fp8": 2.0, "int8": 2.0}.items():
-            times = _FASTER.get((name, format_), times)
-            expected = wide * (1.0 if (name, format_) in _NO_FASTER else times)
+            own = _FASTER.get((name, format_), times)
+            expected = wide * (1.0 if (name, format_) in _NO_FASTER else own)
             if name in _HALF_IN_BF16 and format_ == "fp16":
                 expected *= 2
             assert rates.get(format_, expected) == pytest.approx(expected, rel=0.03)

@@ -1,10 +1,10 @@
 """Ranges of predictions by the distance of a device from those that measured rows are of.
 
 A device is ``own`` to a kind of prediction where rows of it were measured, else of the
-``generation`` of one that was (maker, process node, matrix instruction and formats are the same), else of
-its ``vendor``, else ``other``. Ranges of devices without rows come from devices that were left out
-of every fit across devices and of the range itself: ``device_ranges.csv``, which
-``benchmarks/estimate_uncertainty.py ranges`` writes. A farther distance never has a narrower range.
+``generation`` of one that was (maker, process node, matrix instruction and formats are the same),
+else of its ``vendor``, else ``other``. Ranges of devices without rows come from devices that were
+left out of every fit across devices and of the range itself: ``device_ranges.csv``, which
+``benchmarks/estimate_uncertainty.py`` writes. A farther distance never has a narrower range.
 
 Lines with ``left_out`` are estimated without the rows of that device, so that `validate` can say
 how often such ranges hold for a device that nobody measured.
