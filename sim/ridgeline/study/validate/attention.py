@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Iterator
 
 from ridgeline.errors import RidgelineError, nearest
+from ridgeline.kernels.library.attention import DECODE, PREFILL, attention_work
+from ridgeline.kernels.library.kernel_model import LibraryCall
 from ridgeline.study.validate import measured
 from ridgeline.study.validate.measured import Call
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row
+from ridgeline.workload.formats import bytes_of, find
 from ridgeline.workload.kernel_graphs import attention_graph
 
 SHIPPED = "measured/attention_prefill.csv.gz"
@@ -45,8 +48,23 @@ def call(row: Row) -> Call | None:
     words = f"{kind}, {batch} x {heads}/{kv_heads} heads of {head_dim}, {seq_q} of {seq_kv}"
     words += f", window {window}" if window else ""
     start = measured.start_of(row, kind, row.text("format"))
+    library = _library(row, _format(format_), _format(cache or format_), causal=causal)
     kind += " window" if window else ""
-    return Call(graph, kind, row.text("format"), words, start=start)
+    return Call(graph, kind, row.text("format"), words, start=start, library=library)
+
+
+def _library(row: Row, format_: str, cache: str, *, causal: bool) -> LibraryCall:
+    """Return which kernel of a library a row measured."""
+    shape = {name: row.whole(name) or 0 for name in (*SHAPE[:6], "window")}
+    work = attention_work(
+        shape, causal=causal, cached=causal,
+        q_bytes=bytes_of(format_), kv_bytes=bytes_of(cache),
+    )  # fmt: skip
+    of = tuple(row.text(name) for name in ("framework", "version", "kernel", "format"))
+    if shape["seq_q"] == 1 < shape["seq_kv"]:
+        return LibraryCall(DECODE, "attention-decode", of, work, find(format_).rate)
+    table = "attention-prefill" if causal else "attention-encoder"
+    return LibraryCall(PREFILL, table, of, work, find(format_).rate)
 
 
 def _layer(row: Row) -> Call | None:

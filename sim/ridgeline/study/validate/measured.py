@@ -22,6 +22,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.kernel_price import KernelPrice, price_kernels
+from ridgeline.kernels.library.kernel_model import LibraryCall
 from ridgeline.study.csv_file import read_csv
 from ridgeline.study.validate.call_starts import NO_START, CallStart, call_start
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
@@ -71,6 +72,9 @@ class Call:
         What it takes besides the ops of the graph.
     is_warm
         Whether a repeated call finds its operands in the last level on chip, if they fit there.
+    library
+        The kernel of a library that is called, where its constants are known: its time is then that
+        of the call, `start` included.
     """
 
     graph: Graph
@@ -81,6 +85,7 @@ class Call:
     published: Mapping[str, float] = field(default_factory=dict)
     start: CallStart = NO_START
     is_warm: bool = True
+    library: LibraryCall | None = None
 
 
 Caller = Callable[[Row], Call | None]
@@ -95,6 +100,8 @@ class PricedRow:
     ----------
     host_s
         What the row's clock contains of the host.
+    library_s
+        Time of the library's kernel on the device, where it is known.
     """
 
     row: Row
@@ -102,6 +109,7 @@ class PricedRow:
     device: str
     price: KernelPrice
     host_s: float
+    library_s: float | None = None
 
     @property
     def time_s(self) -> float:
@@ -111,6 +119,8 @@ class PricedRow:
     @property
     def device_s(self) -> float:
         """Time on the device: of the framework's kernels, and what the call takes besides."""
+        if self.library_s is not None:
+            return self.library_s
         return self.call.start.call_s(self.price.time_s)
 
     @property
@@ -184,7 +194,8 @@ def _priced(
         return
     for (row, call), price in zip(calls, prices, strict=True):
         host_s = call.start.launches * host_launch_s(row)
-        yield PricedRow(row, call, key, price, host_s)
+        library = None if call.library is None else call.library.time_s(device_named(key))
+        yield PricedRow(row, call, key, price, host_s, library)
 
 
 def predict_calls(
@@ -208,7 +219,7 @@ def predict_calls(
             yield skip_for(row, error)
             continue
         trivial = {"roofline": roofline_s, "scaled roofline": scale * roofline_s + SCALED_S}
-        is_alone = not made.host_s and made.call.start == NO_START
+        is_alone = not made.host_s and made.library_s is None and made.call.start == NO_START
         alone = made.call.command if is_alone else ""
         yield outcome_of(made, suite, "time_s", made.time_s, measured, trivial, alone)
 
