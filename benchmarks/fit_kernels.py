@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.library.kernel_model import (
-    START,
     FOLDER,
     NOTES,
+    START,
     Floats,
     KernelKey,
     KernelModel,
@@ -40,7 +40,16 @@ from ridgeline.kernels.library.kernel_model import (
     line_of,
     lines_of,
 )
-from ridgeline.study.validate import attention, cast, conv, linear_attention, measured, moe, norm, softmax
+from ridgeline.study.validate import (
+    attention,
+    cast,
+    conv,
+    linear_attention,
+    measured,
+    moe,
+    norm,
+    softmax,
+)
 from ridgeline.study.validate.measured import Call
 from ridgeline.study.validate.rows import Row, read_rows
 
@@ -143,7 +152,7 @@ class Fitter:
 
     def __init__(self, calls: Calls, wider: Line | None, seed: int = 0) -> None:
         self.calls, self.model, self.weights = calls, calls.model, calls.weights
-        self.constants = (START, *self.model.constants)
+        self.constants = (*START, *self.model.constants)
         self.low = np.array([one.low for one in self.constants])
         self.high = np.array([one.high for one in self.constants])
         self.begin = np.array([
@@ -236,30 +245,22 @@ def fit_table(
     """
     found: dict[KernelKey, Line] = {}
     members: dict[KernelKey, list[int]] = {}
-    parents: dict[KernelKey, KernelKey | None] = {}
     for at, key in enumerate(calls.keys):
-        wider: KernelKey | None = None
-        for one in reversed(lines_of(key)):
+        for one in lines_of(key):
             members.setdefault(one, []).append(at)
-            parents[one] = wider
-            wider = one
     for key in sorted(members, key=lambda key: (_depth(key), key)):
         mine = np.zeros(len(calls), bool)
         mine[members[key]] = True
-        own, parent = calls.where(mine), parents[key]
-        wider = None if parent is None else found.get(parent)
+        own, wider = calls.where(mine), line_of(found, key)
         if known is not None:
             if key in known:
                 found[key] = Fitter(own, wider).refit(known[key], rounds)
-            elif wider is not None:
-                found[key] = wider
             continue
         if len(own) < _FEW_ROWS and wider is not None:
             continue
-        if key.version and parent is not None:
-            same = len(own) == len(members[parent])
-            if len(own) < _LEAST_ROWS or same or wider is None:
-                continue
+        same = len(own) == len(members[key._replace(version="")])
+        if key.version and (len(own) < _LEAST_ROWS or same):
+            continue
         line = Fitter(own, wider).search(rounds)
         if key.version and wider is not None:
             before = np.abs(own.errors(wider)).mean()

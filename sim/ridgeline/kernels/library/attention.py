@@ -11,6 +11,9 @@ where there are processors left; partial results are then combined by a second p
 reads so many bytes a cycle at most, all together the bandwidth of memory, or of the last cache
 where a repeated call finds its keys there.
 
+One core with a matrix and a vector unit (TPU) takes sequences of a paged cache one after the other:
+rows of queries are filled up to a tile, and each score costs vector operations.
+
 Over a cache, new keys and values are put there first, and queries are quantised that are multiplied
 in 8 bits: bytes, and cycles for each token.
 """
@@ -52,7 +55,7 @@ def attention_work(
 
 
 def _tiles(work: Work, choices: Mapping[str, float]) -> Work:
-    """Count tiles of keys: of all blocks of a head, and of the longest; and the blocks of a head."""
+    """Count the tiles of keys of a head's blocks, those of the longest, and the blocks."""
     rows, keys = int(choices["tile_rows"]), int(choices["tile_keys"])
     found = []
     for queries, kv, window, causal, group in zip(
@@ -155,23 +158,26 @@ def _parts(work: Work, choices: Mapping[str, float]) -> Work:
         "parts": parts,
         "length": np.ceil(tiles / parts) * choices["tile_keys"],
         "waves": np.maximum(1, blocks * parts / slots),
+        "whole": tiles * choices["tile_keys"],
+        "whole_waves": np.maximum(1, blocks / slots),
     }
 
 
 def _decode_s(work: Work, x: Mapping[str, Floats]) -> Floats:
     wide = 1 + x["wide"] * (work["head_dim"] > _WIDE)
-    bytes_ = work["length"] * work["head_dim"] * 2 * work["kv_bytes"]
     ends = np.where(work["single"] > 0, x["single_cycles"], x["block_cycles"])
-    block = (bytes_ / x["bytes_per_cycle"] * wide + ends) / work["clock"]
+    key_cycles = work["head_dim"] * 2 * work["kv_bytes"] / x["bytes_per_cycle"] * wide
+    blocks = (work["length"] * key_cycles + ends) / work["clock"] * work["waves"]
+    whole = (work["whole"] * key_cycles + ends) / work["clock"] * work["whole_waves"]
     heads = work["batch"] * work["heads"] * work["head_dim"]
     moved = work["batch"] * work["keys"] * 2 * work["kv_heads"] * work["head_dim"]
     moved = moved * work["kv_bytes"] + heads * 2 * _OUTPUT_BYTES
     stays = moved < x["near_kept"] * work["near_bytes"]
     near, far = work["near_bps"] * x["near_share"], work["far_bps"] * x["far_share"]
-    memory = moved / np.where(stays, near, far)
+    memory = moved / np.where(stays, np.maximum(near, far), far)
     tokens = work["batch"] * x["token_cycles"] / (work["processors"] * work["clock"])
-    combined = x["combine_us"] * 1e-6 * (work["parts"] > 1)
-    return np.maximum(block * work["waves"], memory) + combined + tokens
+    split = np.maximum(blocks, memory) + x["combine_us"] * 1e-6 * (work["parts"] > 1)
+    return np.minimum(split, np.maximum(whole, memory)) + tokens
 
 
 DECODE = KernelModel(
@@ -198,4 +204,32 @@ DECODE = KernelModel(
     ),
     _parts,
     _decode_s,
+)
+
+
+def _systolic_s(work: Work, x: Mapping[str, Floats]) -> Floats:
+    scores = work["tiles"] * work["tile"] * work["heads"]
+    softmax = scores * x["score_flops"] / work["vector_flop_s"]
+    products = scores * 4 * work["head_dim"] / (work["flop_s"] * x["share"])
+    keys = 2 * work["seq_kv"] * work["kv_heads"] * work["head_dim"] * work["kv_bytes"]
+    each = np.maximum(np.maximum(softmax, products), keys / (work["far_bps"] * x["far_share"]))
+    return work["batch"] * (x["sequence_us"] * 1e-6 + each)
+
+
+SYSTOLIC = KernelModel(
+    "attention-systolic",
+    (
+        Constant("score_flops", 1.0, 100.0, 20.0),
+        Constant("share", 0.02, 1.0, 0.3),
+        Constant("far_share", 0.1, 1.0, 0.8),
+        Constant("sequence_us", 0.0, 20.0, 2.0),
+    ),
+    (
+        Choice("tile_rows", (32, 16, 64, 128)),
+        Choice("tile_keys", (32, 128, 256)),
+        Choice("packs", (0, 1)),
+        Choice("skips", (1,)),
+    ),
+    _tiles,
+    _systolic_s,
 )

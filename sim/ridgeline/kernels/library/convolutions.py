@@ -1,9 +1,10 @@
 """Convolutions of cuDNN in fp32: the fastest of what a library has for 3 x 3 filters.
 
-As one product whose columns are gathered on the way (implicit GEMM); by Winograd's F(2 x 2, 3 x 3)
-in one kernel, with 16 multiplications for 4 outputs instead of 36; by F(4 x 4, 3 x 3) in three, with
-36 for 16 instead of 144, whose transformed images and results pass memory (Lavin and Gray, 2015,
-arXiv:1509.09308). Each is cut into tiles that the processors take in waves.
+As one product whose columns are gathered on the way (implicit GEMM); by Winograd's
+F(2 x 2, 3 x 3) in one kernel, with 16 multiplications for 4 outputs instead of 36; by
+F(4 x 4, 3 x 3) in three, with 36 for 16 instead of 144, whose transformed images and results pass
+memory (Lavin and Gray, 2015, arXiv:1509.09308). Each is cut into tiles that the processors take in
+waves.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ CONVOLUTION = KernelModel(
         Constant("block_cycles", 0.0, 30e3, 2e3),
         Constant("tail", 0.0, 1.0, 0.7),
         Constant("far_share", 0.3, 1.0, 0.8),
-        Constant("apart_us", 0.0, 200.0, 5.0),
+        Constant("apart_us", 0.0, 100.0, 5.0),
     ),
     (Choice("fused_tile", (32, 64, 16, 128)), Choice("fused_width", (64, 32, 128))),
     _patches,

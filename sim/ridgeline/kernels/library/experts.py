@@ -95,7 +95,9 @@ def _experts_s(work: Work, x: Mapping[str, Floats]) -> Floats:
         moved = weights + work["rows"] * (n * _WIDE_BYTES + k * work["input_bytes"])
         stays = weights < x["near_kept"] * work["near_bytes"]
         near, far = work["near_bps"] * _NEAR_SHARE, work["far_bps"] * x["far_share"]
-        products = products + np.maximum(waves * block, moved / np.where(stays, near, far))
+        products = products + np.maximum(
+            waves * block, moved / np.where(stays, np.maximum(near, far), far)
+        )
     copied = work["input_bytes"] + _WIDE_BYTES
     around = work["tokens"] * work["hidden"]
     around = around * (_WIDE_BYTES + work["quantises"] * work["input_bytes"])

@@ -15,7 +15,7 @@ from ridgeline.hardware.device import Device
 
 Floats = NDArray[np.float64]
 Work = Mapping[str, Floats]
-"""What calls do and where they run, by name: arrays of one number for each call (`machine_work`)."""
+"""What calls do and where they run, by name: one number for each call (`machine_work`)."""
 FOLDER = Path(__file__).parent / "constants"
 
 
@@ -34,8 +34,9 @@ class Constant(NamedTuple):
     start: float
 
 
-START = Constant("start_us", 0.2, 500.0, 8.0)
-"""Of every kernel: the fixed time of a call."""
+START = (Constant("start_us", 0.2, 250.0, 2.0), Constant("start_cycles", 0.0, 60e3, 10e3))
+"""Of every kernel: the fixed time of a call, on the host and of memory, and in cycles of the
+processors."""
 
 
 class Choice(NamedTuple):
@@ -66,11 +67,13 @@ class KernelModel(NamedTuple):
     @property
     def names(self) -> list[str]:
         """Names of all constants, those with few values at the end."""
-        return [one.name for one in (START, *self.constants, *self.choices)]
+        fitted = [one.name for one in (*START, *self.constants)]
+        return [*fitted, *(one.name for one in self.choices)]
 
     def call_s(self, counted: Work, x: Mapping[str, Floats]) -> Floats:
         """Return the time of calls whose tiles are counted: the kernel's, and the fixed one."""
-        return x["start_us"] * 1e-6 + self.time_s(counted, x)
+        cycles = x["start_cycles"] / np.maximum(counted["clock"], _LEAST_CLOCK)
+        return x["start_us"] * 1e-6 + cycles + self.time_s(counted, x)
 
     def predict(self, work: Work, line: Mapping[str, float]) -> Floats:
         """Return the time of calls by one line of constants."""
@@ -92,13 +95,17 @@ class KernelKey(NamedTuple):
 # single warps (mma.sync) reach 2048 on an A100, those of four warps (wgmma, from Hopper on) 4096,
 # those whose accumulators are in a memory of their own (tcgen05, data-centre Blackwell) 8192.
 _GENERATIONS = (("tcgen05", 6000.0), ("wgmma", 3000.0), ("mma", 0.0))
+SYSTOLIC_UNIT = "systolic"
 _L1_BYTES_PER_CYCLE = 128  # of a processor (NVIDIA, tuning guides from Volta on)
 _VENDORS = ("NVIDIA", "AMD")
+_LEAST_CLOCK = 1e8  # of a device that states no bandwidth of its nearest memory
 _PRODUCT_FORMATS = ("bf16", "fp16")
 
 
 def generation_of(device: Device) -> str | None:
     """Return the instructions of the device's matrix units; None of one without such."""
+    if any(engine.kind == SYSTOLIC_UNIT for engine in device.engines.values()):
+        return SYSTOLIC_UNIT
     rate, clock = _product_rate(device), _cycles_per_s(device)
     if not rate or not clock or device.vendor != "NVIDIA":
         return None
@@ -117,14 +124,14 @@ def machine_work(device: Device, format_: str) -> dict[str, float]:
     far = device.memory[device.far_memory]
     near = [level for level in device.memory.values() if level.kind == "sram"][-1]
     assert far.bandwidth is not None
-    assert near.bandwidth is not None
+    near_bps = far.bandwidth if near.bandwidth is None else near.bandwidth
     return {
         "processors": float(_processors(device)),
         "clock": _cycles_per_s(device),
         "flop_s": _rates(device).get(format_) or _product_rate(device),
         "vector_flop_s": _vector_rate(device),
         "far_bps": far.bandwidth.value * far.achievable.value,
-        "near_bps": near.bandwidth.value,
+        "near_bps": near_bps.value,
         "near_bytes": near.capacity.value,
     }
 
@@ -136,7 +143,7 @@ def _processors(device: Device) -> int:
 def _rates(device: Device) -> dict[str, float]:
     found: dict[str, float] = {}
     for engine in device.engines.values():
-        if engine.kind == "tensor-core":
+        if engine.kind in ("tensor-core", SYSTOLIC_UNIT):
             found |= {name: rate.value for name, rate in engine.rates.items()}
     return found
 
@@ -225,9 +232,9 @@ class LibraryCall(NamedTuple):
 
     def key(self, device: Device) -> KernelKey | None:
         """Return which line a device wants; None of one without what its kernels need."""
-        if not _cycles_per_s(device):
-            return None
         generation = generation_of(device) if self.format else ""
+        if generation != SYSTOLIC_UNIT and not _cycles_per_s(device):
+            return None
         return None if generation is None else KernelKey(*self.wanted, generation)
 
     def time_s(self, device: Device) -> float | None:

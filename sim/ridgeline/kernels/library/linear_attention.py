@@ -22,7 +22,9 @@ _STATE_BYTES = 4
 _BYTES = 2
 
 
-def chunk_work(sequences: int, positions: int, heads: DeltaHeads, *, step: bool) -> dict[str, float]:
+def chunk_work(
+    sequences: int, positions: int, heads: DeltaHeads, *, step: bool
+) -> dict[str, float]:
     """Return the work of a call: chunk by chunk, or position by position (`step`)."""
     return {
         "sequences": float(sequences),
@@ -67,7 +69,7 @@ def _linear_s(work: Work, x: Mapping[str, Floats]) -> Floats:
     all_moved = moved + x["handed"] * handed
     stays = all_moved < x["near_kept"] * work["near_bytes"]
     near, far = work["near_bps"] * x["near_share"], work["far_bps"] * x["far_share"]
-    memory = all_moved / np.where(stays, near, far)
+    memory = all_moved / np.where(stays, np.maximum(near, far), far)
     arithmetic = flops / (work["flop_s"] * x["share"])
     chain = work["waves"] * work["chunks"] * x["chunk_cycles"] / work["clock"]
     each = tokens * work["value_heads"] * x["head_cycles"]
@@ -128,7 +130,7 @@ def _convolution_s(work: Work, x: Mapping[str, Floats]) -> Floats:
     near, far = work["near_bps"] * x["near_share"], work["far_bps"] * x["far_share"]
     cycles = 1 / (work["processors"] * work["clock"])
     busy = rows * work["positions"] * x["element_cycles"] * cycles
-    busy = np.maximum(busy, moved / np.where(stays, near, far))
+    busy = np.maximum(busy, moved / np.where(stays, np.maximum(near, far), far))
     apart = work["sequences"] * x["sequence_us"] * 1e-6
     return busy + rows * x["row_cycles"] * cycles + apart
 

@@ -52,7 +52,7 @@ def _stream_s(work: Work, x: Mapping[str, Floats]) -> Floats:
     moved = elements * (work["read_bytes"] + work["written_bytes"])
     near, far = work["near_bps"] * x["near_share"], work["far_bps"] * x["far_share"]
     stays = (work["warm"] > 0) & (moved < x["near_kept"] * work["near_bytes"])
-    memory = moved / np.where(stays, near, far)
+    memory = moved / np.where(stays, np.maximum(near, far), far)
     reread = x["again"] * work["again"] * elements * work["read_bytes"]
     over = np.log2(work["flying"] / (x["flying_kept"] * work["near_bytes"])) / 2 + 0.5
     missed = np.clip(over, 0, 1)

@@ -34,12 +34,9 @@ COLUMNS = ("device_key", "framework", "format", "time_us", "source")
 """Of every table of measured kernels; the shape's come to them."""
 POWER = ("power_w", "board_limit_w")
 EAGER_LAUNCH_S = 23e-6
-_LAUNCH_S = {"PyTorch 2.4": 12.7e-6, "PyTorch": EAGER_LAUNCH_S}
-"""What the host takes to launch one kernel of PyTorch, by the beginning of framework and version.
-
-Fitted to NeuSight's elementwise, norm and softmax rows: the least time on each of five boards
-(PyTorch 2.1: A100 40 GB, P4, T4, P100, V100: 25.1 to 31.6 us, median 25.2) and on an MI100 (2.4:
-14.8 us), less the 2.15 us that a queued kernel takes."""
+HOST_LAUNCHES = "host_launches.csv"
+"""What the host takes to launch one kernel of PyTorch, by framework and the board that the host is
+of: it is the machine that was measured, not its device. The last line that fits counts."""
 _REPEATED = {"sglang", "trtllm", "vllm"}
 """Frameworks whose calls were measured one over and over, with hot caches (aiconfigurator)."""
 SCALED_S = 5e-6
@@ -153,9 +150,25 @@ def start_of(row: Row, suite: str, variant: str) -> CallStart:
 
 
 def host_launch_s(row: Row) -> float:
-    """Return what the clock of a row contains of the host."""
+    """Return what the clock of a row contains of the host, by the machine that it was measured on.
+
+    By the beginning of framework and version: kernels of other frameworks stand in graphs.
+    """
     program = f"{row.text('framework')} {row.text('version')}"
-    return next((s for name, s in _LAUNCH_S.items() if program.startswith(name)), 0.0)
+    asked = (row.text("device_key"), row.text("op"))
+    found = 0.0
+    for framework, board, op, launch_s in _host_launches():  # the most special ones last
+        if program.startswith(framework) and board in ("", asked[0]) and op in ("", asked[1]):
+            found = launch_s
+    return found
+
+
+@cache
+def _host_launches() -> list[tuple[str, str, str, float]]:
+    return [
+        (row["framework"], row["device_key"], row["op"], float(row["launch_us"]) * 1e-6)
+        for _, row in read_csv(SHIPPED / HOST_LAUNCHES, MAX_BYTES)
+    ]
 
 
 def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]:
@@ -193,8 +206,8 @@ def _priced(
         yield from _priced(calls[half:], key, repeated=repeated)
         return
     for (row, call), price in zip(calls, prices, strict=True):
-        host_s = call.start.launches * host_launch_s(row)
         library = None if call.library is None else call.library.time_s(device_named(key))
+        host_s = call.start.launches * host_launch_s(row)
         yield PricedRow(row, call, key, price, host_s, library)
 
 
