@@ -14,7 +14,7 @@ a kernel is in them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 
 from ridgeline import catalog
@@ -95,6 +95,8 @@ class PricedRow:
 
     Attributes
     ----------
+    machine
+        The described device that it was priced on.
     host_s
         What the row's clock contains of the host.
     library_s
@@ -104,6 +106,7 @@ class PricedRow:
     row: Row
     call: Call
     device: str
+    machine: Device
     price: KernelPrice
     host_s: float
     library_s: float | None = None
@@ -124,9 +127,8 @@ class PricedRow:
     def power_w(self) -> float:
         """Mean power while the call repeats, at most what the board may draw."""
         waiting_s = self.device_s - self.price.time_s
-        device = device_named(self.device)
-        drawn_w = (self.price.energy_j + device.idle_power.value * waiting_s) / self.device_s
-        limit = device.board_limit
+        idle_w, limit = self.machine.idle_power.value, self.machine.board_limit
+        drawn_w = (self.price.energy_j + idle_w * waiting_s) / self.device_s
         return drawn_w if limit is None else min(drawn_w, limit.value)
 
 
@@ -182,33 +184,50 @@ def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]
                 continue
             key = row.text("device_key")
             device_named(key)
-            warm = call.is_warm and row.text("framework") in _REPEATED
-            calls.setdefault((key, warm), []).append((row, call))
+            calls.setdefault((key, _finds_operands(row, call)), []).append((row, call))
         except RidgelineError as error:
             yield skip_for(row, error)
     for (key, warm), ours in calls.items():
-        yield from _priced(ours, key, repeated=warm)
+        yield from _priced(ours, device_named(key), key, repeated=warm)
+
+
+def priced_on(device: Device, calls: Sequence[tuple[Row, Call]]) -> Iterator[PricedRow | Skipped]:
+    """Price calls on one device, whatever their rows say; not in the order of the calls.
+
+    By what the device's file says of its ops, which is what is calibrated: kernels of libraries
+    have constants of their own.
+    """
+    plain = [(row, replace(call, library=None)) for row, call in calls]
+    for warm in (False, True):
+        ours = [(row, call) for row, call in plain if _finds_operands(row, call) == warm]
+        if ours:
+            yield from _priced(ours, device, device.name, repeated=warm)
+
+
+def _finds_operands(row: Row, call: Call) -> bool:
+    """Tell whether a call finds what the one before it touched."""
+    return call.is_warm and row.text("framework") in _REPEATED
 
 
 def _priced(
-    calls: Sequence[tuple[Row, Call]], key: str, *, repeated: bool
+    calls: Sequence[tuple[Row, Call]], device: Device, key: str, *, repeated: bool
 ) -> Iterator[PricedRow | Skipped]:
     """Price calls together; where one cannot be priced, halves of them, until it is alone."""
     try:
         graphs = [call.graph for _, call in calls]
-        prices = price_kernels(graphs, device_named(key), repeated=repeated)
+        prices = price_kernels(graphs, device, repeated=repeated)
     except RidgelineError as error:
         if len(calls) == 1:
             yield skip_for(calls[0][0], error)
             return
         half = len(calls) // 2
-        yield from _priced(calls[:half], key, repeated=repeated)
-        yield from _priced(calls[half:], key, repeated=repeated)
+        yield from _priced(calls[:half], device, key, repeated=repeated)
+        yield from _priced(calls[half:], device, key, repeated=repeated)
         return
     for (row, call), price in zip(calls, prices, strict=True):
-        library = None if call.library is None else call.library.time_s(device_named(key))
+        library = None if call.library is None else call.library.time_s(device)
         host_s = call.start.launches * host_launch_s(row)
-        yield PricedRow(row, call, key, price, host_s, library)
+        yield PricedRow(row, call, key, device, price, host_s, library)
 
 
 def predict_calls(
