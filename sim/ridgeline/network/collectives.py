@@ -14,12 +14,13 @@ import numpy.typing as npt
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.network import astrasim, nccl
-from ridgeline.network.algorithm import DoesNotApplyError
+from ridgeline.network.algorithm import Algorithm, DoesNotApplyError
 from ridgeline.network.algorithms.ring import (
     all_gather_ring,
     all_reduce_ring,
     reduce_scatter_ring,
 )
+from ridgeline.network.dimensions import with_shape
 from ridgeline.network.framework_all_reduce import Launch, eager_time_s, framework_schedule
 from ridgeline.network.operations import operation_named
 from ridgeline.network.schedule import (
@@ -177,6 +178,7 @@ def collective(
     op = operation_named(op, {known for known, _ in ALGORITHMS})
     check_size(size_bytes)
     topology, group = _resolve(where, ranks, ranks_per_node)
+    topology = with_shape(topology)
     if library != "nccl" or launch != "queued":
         if op != "all-reduce" and library != "nccl":
             raise RidgelineError(f"{library} has all-reduces of its own alone; found {op!r}")
@@ -251,7 +253,9 @@ def fastest_schedule(
     """Return what `collective` takes with ``algorithm="auto"``."""
     names = _algorithms(op)
     if not topology.single_channel and (op, "ring") in ALGORITHMS:
-        torus = _OF_TORUS if len(topology.shape) > 2 else ()  # nodes on a torus of their own
+        own = len(topology.shape) > 2  # nodes on a torus of their own
+        own = own or (topology.devices_forward and len(topology.shape) > 1)
+        torus = _OF_TORUS if own else ()
         names = [name for name in names if name in ("ring", *torus)]
     if uneven is None and not topology.single_channel:
         chosen = nccl.choice(op, topology, group, size_bytes, number_format)
@@ -259,17 +263,23 @@ def fastest_schedule(
             return chosen
     best: Schedule | None = None
     best_s = math.inf
+    refused: DoesNotApplyError | None = None
     for name in sorted(names, key=lambda name: (name == _DIRECT, name)):
         if name == _DIRECT and _direct_bound_s(op, topology, len(group), size_bytes) > best_s:
             continue  # its messages are many: a thousand devices on a ring pass on 270 million
-        with suppress(DoesNotApplyError):
+        try:
             schedule = ALGORITHMS[op, name](topology, group, size_bytes, uneven)
-            if len(names) == 1:
-                return schedule
-            time_s = closed_form_time_s(schedule, topology)
-            if best is None or (time_s, name) < (best_s, best.algorithm):
-                best, best_s = schedule, time_s
-    assert best is not None  # every operation has an algorithm that always applies
+        except DoesNotApplyError as error:
+            refused = error
+            continue
+        if len(names) == 1:
+            return schedule
+        time_s = closed_form_time_s(schedule, topology)
+        if best is None or (time_s, name) < (best_s, best.algorithm):
+            best, best_s = schedule, time_s
+    if best is None:
+        assert refused is not None
+        raise refused  # the only one that always applies has too many messages
     return best
 
 
@@ -389,7 +399,9 @@ def _compatible(
 def _algorithms(op: str) -> list[str]:
     """Names of the algorithms of an operation that "auto" chooses from."""
     names = sorted(
-        name for (known, name), one in ALGORITHMS.items() if known == op and one.automatic
+        name
+        for (known, name), one in ALGORITHMS.items()
+        if known == op and _with_script(known, name, one).automatic
     )
     if not names:
         ops = sorted({known for known, _ in ALGORITHMS})
@@ -397,6 +409,16 @@ def _algorithms(op: str) -> list[str]:
             f"no collective is called {op!r}{nearest(op, ops)} (known: {', '.join(ops)})"
         )
     return names
+
+
+def _with_script(op: str, name: str, one: object) -> Algorithm:
+    """Return an algorithm that can be verified, or raise RidgelineError."""
+    if not isinstance(one, Algorithm):
+        raise RidgelineError(
+            f"{op} algorithm {name!r} is registered without a script that can be verified; "
+            "register a function with ridgeline.network.algorithm.algorithm"
+        )
+    return one
 
 
 def _resolve(

@@ -138,7 +138,7 @@ def _kernel(
     into = np.isin(topology.target[links], members)
     width = topology.bandwidth_bytes_per_s[links]
     per_device = width[into].sum() / n
-    reached = of.reached * way.one_shot.of_payload
+    reached = of.reached * topology.library[way.link].of_payload
     if of.kernel_rate is not None:
         reached = min(reached, of.kernel_rate / per_device)
     loads = Loads(links.astype(np.int32), read * width / per_device / reached)

@@ -57,17 +57,10 @@ SMALL_MESSAGE_BYTES = 16384
 
 
 class OneShotFigures(NamedTuple):
-    """Figures of kernels that read their peers' buffers.
-
-    Attributes
-    ----------
-    of_payload
-        Peak of the links over what payload reaches of it.
-    """
+    """Figures of kernels that read their peers' buffers."""
 
     start_s: float
     barrier_s: float
-    of_payload: float
     eager_s: float
 
 
@@ -78,6 +71,8 @@ class LinkLibrary(NamedTuple):
     ----------
     protocols
         In the order of `PROTOCOLS`.
+    of_payload
+        Peak of the links over what payload reaches of it.
     """
 
     name: str
@@ -87,6 +82,7 @@ class LinkLibrary(NamedTuple):
     protocols: tuple[ProtocolFigures, ...]
     pairs: PairFigures | None
     one_shot: OneShotFigures | None
+    of_payload: float
 
 
 def link_library(library: CollectiveLibrary, link: LinkType) -> LinkLibrary:
@@ -100,7 +96,8 @@ def link_library(library: CollectiveLibrary, link: LinkType) -> LinkLibrary:
         channels=None if library.channels is None else library.channels.value,
         protocols=tuple(_protocol(one, achievable) for one in each),
         pairs=None if library.pairs is None else _pairs(library.pairs),
-        one_shot=None if library.one_shot is None else _one_shot(library.one_shot, achievable),
+        one_shot=None if library.one_shot is None else _one_shot(library.one_shot),
+        of_payload=1 / achievable,
     )
 
 
@@ -122,5 +119,5 @@ def _pairs(of: PairTimes) -> PairFigures:
     return PairFigures(of.small_start.value, of.start.value, one_start_s, of.each.value, rate)
 
 
-def _one_shot(of: OneShotTimes, achievable: float) -> OneShotFigures:
-    return OneShotFigures(of.start.value, of.barrier.value, 1 / achievable, of.eager.value)
+def _one_shot(of: OneShotTimes) -> OneShotFigures:
+    return OneShotFigures(of.start.value, of.barrier.value, of.eager.value)

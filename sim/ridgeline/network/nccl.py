@@ -50,6 +50,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.network.algorithms.pipelines import double_tree_sent
 from ridgeline.network.library import PROTOCOLS, LinkLibrary, PairFigures
 from ridgeline.network.rings import Channels, hops_s, ring_channels
+from ridgeline.network.routing import routes
 from ridgeline.network.schedule import (
     ALGORITHMS,
     Loads,
@@ -282,6 +283,15 @@ def _exchange(
     return [_Option(schedule, closed_form_time_s(schedule, topology))]
 
 
+def _way_inside_s(topology: Topology, ranks: Sequence[int]) -> float:
+    """Latency between two devices of a node, or what it would be over the links of the library."""
+    ends = topology.devices[list(ranks[:2])].astype(np.int64)
+    if topology.node_of[ends[0]] == topology.node_of[ends[1]]:
+        return float(topology.latency_s[routes(topology, ends[:1], ends[1:]).links].sum())
+    link = next(name for name in topology.library if name in topology.link_classes)
+    return 2 * float(topology.latency_s[topology.of_class(link)].max(initial=0.0))
+
+
 def _paired(
     pairs: PairFigures,
     direct: Sequence[Phase],
@@ -296,7 +306,7 @@ def _paired(
     latency_s = pairs.latency_s(
         size_bytes / n if is_all else size_bytes, max(n - 1, 2) if is_all else 1
     )
-    inside_s = topology.collective_latency_s + _Machine.of(topology, tuple(ranks)).intra_s
+    inside_s = topology.collective_latency_s + _way_inside_s(topology, ranks)
     latency_s += max(0.0, sum(one.repeat * one.latency_s for one in direct) - inside_s)
     loads = [loads_of(one) for one in direct if len(one.bytes_on_link)]
     if not loads:
