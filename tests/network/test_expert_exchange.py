@@ -1,4 +1,4 @@
-"""Dispatch and combine of experts by a library's kernels: the slowest of links, kernels, adapters."""
+"""Dispatch and combine of experts by a library: the slowest of links, kernels, adapters."""
 
 from __future__ import annotations
 
