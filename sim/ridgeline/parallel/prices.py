@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ridgeline.engine.builder import ProgramBuilder
-from ridgeline.engine.filling import Filling, filled
+from ridgeline.engine.filling import Filling, filled, with_rows
 from ridgeline.engine.program import Account, Program
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
@@ -25,27 +25,40 @@ _FREE = OpCost(0.0)
 _NOTHING = Alike((), 0, None, None)
 
 
-class OpenRows:
-    """Cost rows of ops in a program that is written before anything is priced."""
+OnKinds = tuple[Alike, ...]
+"""An op as it is priced on each kind of device that a step runs on."""
 
-    def __init__(self, builder: ProgramBuilder, device: Device) -> None:
-        self.builder, self.device = builder, device
-        self.numbers: dict[Alike, int] = {}
+
+class OpenRows:
+    """Cost rows of ops in a program that is written before anything is priced.
+
+    Parameters
+    ----------
+    devices
+        The kinds of devices that the step runs on, each once.
+    """
+
+    def __init__(self, builder: ProgramBuilder, devices: Sequence[Device]) -> None:
+        self.builder, self.devices = builder, devices
+        self.numbers: dict[OnKinds, int] = {}
 
     def of(self, graph: Graph) -> Callable[[int], int]:
         """Return what gives the cost row of an op of a graph, by its index there."""
-        kinds, chosen = _distinct(Same(graph), _Caches(self.device))
-        return lambda i: self._number(kinds[chosen[i]])
+        found = [_distinct(Same(graph), _Caches(device)) for device in self.devices]
+        if len(found) == 1:
+            kinds, chosen = found[0]
+            return lambda i: self._number((kinds[chosen[i]],))
+        return lambda i: self._number(tuple(kinds[chosen[i]] for kinds, chosen in found))
 
     def moving(self, size_bytes: float, kernels: int = 1, launched: int = 0) -> int:
         """Return the cost row of what only moves so many bytes (`kernels.alike.moving`)."""
-        return self._number(moving(size_bytes, kernels, launched))
+        return self._number((moving(size_bytes, kernels, launched),) * len(self.devices))
 
     def nothing(self) -> int:
         """Return the cost row of what takes no time."""
-        return self._number(_NOTHING)
+        return self._number((_NOTHING,) * len(self.devices))
 
-    def _number(self, kind: Alike) -> int:
+    def _number(self, kind: OnKinds) -> int:
         if kind not in self.numbers:
             self.numbers[kind] = self.builder.add_open_cost()
         return self.numbers[kind]
@@ -116,17 +129,50 @@ class Prices:
         """Return the price of what only moves so many bytes through all of the memory."""
         return self._of((moving(size_bytes),))[0]
 
-    def fill(self, program: Program, rows: Mapping[Alike, int]) -> tuple[Program, list[OpCost]]:
+    def fill(
+        self, program: Program, rows: Mapping[OnKinds, int], kind: int = 0
+    ) -> tuple[Program, list[OpCost]]:
         """Price the open rows of a program that was written with these resources and accounts.
+
+        Parameters
+        ----------
+        kind
+            Which of the kinds of devices this one is, of several.
 
         Returns
         -------
         Program, list of OpCost
             The same program for this device, and the prices in the order of `rows`.
         """
-        costs = self._of(tuple(rows))
-        filling = Filling(list(rows.values()))
-        resource, account = self.resources.__getitem__, self.accounts.__getitem__
+        costs = self._of(tuple(key[kind] for key in rows))
+        capacities, lines = list(self._capacities.values()), tuple(self._lines.values())
+        filling = self._filling(costs, list(rows.values()))
+        return filled(program, filling, capacities, lines), costs
+
+    def appended(
+        self, program: Program, rows: Mapping[OnKinds, int], kind: int
+    ) -> tuple[Program, list[OpCost]]:
+        """Add rows for this device, with resources and accounts of its own, behind all others."""
+        costs = self._of(tuple(key[kind] for key in rows))
+        names = tuple(f"device/{name}" for name in self._capacities)
+        capacities, lines = list(self._capacities.values()), tuple(self._lines.values())
+        filling = self._filling(
+            costs, [], len(program.resource_names), len(program.accounts)
+        )  # fmt: skip
+        return with_rows(program, filling, names, capacities, lines), costs
+
+    def _filling(
+        self, costs: Sequence[OpCost], rows: list[int], resources: int = 0, accounts: int = 0
+    ) -> Filling:
+        """Return what rows get, with resources and accounts counted from those before."""
+        filling = Filling(rows)
+
+        def resource(name: str) -> int:
+            return resources + self.resources[name]
+
+        def account(name: str) -> int:
+            return accounts + self.accounts[name]
+
         for cost in costs:
             filling.latency_s.append(cost.latency_s)
             for works in (cost.engine_work, cost.level_work):
@@ -140,8 +186,7 @@ class Prices:
                 filling.event_account.append(account(_saving(component)))
                 filling.event_count.append(saved_j)
             filling.event_ptr.append(len(filling.event_account))
-        capacities, lines = list(self._capacities.values()), tuple(self._lines.values())
-        return filled(program, filling, capacities, lines), costs
+        return filling
 
     def _of(self, kinds: Sequence[Alike]) -> list[OpCost]:
         missing = list(dict.fromkeys(kind for kind in kinds if kind not in self._costs))
