@@ -181,7 +181,7 @@ def _renamed(fields: OfNodes, links: Sequence[str]) -> OfNodes:
     family = interconnects().family
 
     def of(known: Mapping[str, Value]) -> dict[str, Value]:
-        by_family = {family(name).name: value for name, value in reversed(known.items())}
+        by_family = {family(name).name: value for name, value in reversed(list(known.items()))}
         kinds = ((name, family(name).name) for name in links)
         return {name: by_family[kind] for name, kind in kinds if kind in by_family}
 
