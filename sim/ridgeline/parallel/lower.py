@@ -26,6 +26,7 @@ from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
 from ridgeline.kernels.alike import Alike
 from ridgeline.kernels.cost import peak_rates
+from ridgeline.kernels.residence import NONE_STAY, Staying
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.division.divide import ShardedGraph, ShardingSpec, divide
@@ -105,6 +106,8 @@ class Lowered:
         Of a step on several kinds of devices all but the first.
     kind_of_row, kind_of_rank
         Number of the kind of a cost row that is not of the first, and of each simulated rank.
+    staying_bytes
+        Memory level -> bytes of weights of a stage that stay there while all micro-batches pass.
     """
 
     program: Program
@@ -117,6 +120,7 @@ class Lowered:
     schedules: tuple[Schedule, ...]
     whole: dict[str, int] = field(default_factory=dict)
     unlike: bool = False
+    staying_bytes: dict[str, float] = field(default_factory=dict)
     kinds: tuple[KindOfDevice, ...] = ()
     kind_of_row: dict[int, int] = field(default_factory=dict)
     kind_of_rank: tuple[int, ...] = ()
@@ -190,23 +194,31 @@ def lower(
     if (
         fold
         and short
+        and (plan.devices > 1 or offloads)
         and not are_alike(wires, mesh, wraps=plan.virtual_stages > 1, offloads=offloads)
     ):
         fold, wires = False, Wires(builder, topology, far, merge=False)
     sharded, local = _local(Same(graph), division, plan.recompute)
     local = run_passes(local, plan.stack, cluster.device)
-    costs = prices.costs(local)
     n_parts = plan.pipeline * plan.virtual_stages
+    costs = prices.costs(local)
     rates = peak_rates(cluster.device)
     times = [cost.spans(rates).time_s for cost in costs] if n_parts > 1 else []
     shares = _shares(plan, wires, mesh) if plan.replicas else None
     cut = _cut(Same(local), tuple(times), n_parts, plan.stage_balance, shares)
     _check_ties(graph.name, plan, cut)
+    staying = tuple(  # on devices of several kinds, whose caches differ, nothing stays
+        NONE_STAY if others else prices.staying(part.graph, plan.micro_batches, plan.virtual_stages)
+        for part in cut.parts
+    )
+    if n_parts == 1 and staying[0].share:
+        costs = prices.costs(local, staying[0])
 
     def write() -> Draft:
-        return _written(builder, wires, mesh, plan, cut, sharded, kinds, launch_s, fold=fold)
+        rows = OpenRows(builder, kinds)
+        return _written(rows, wires, mesh, plan, cut, sharded, launch_s, staying, fold=fold)
 
-    kept = (*prices.kept, *(other.kept for other in others))
+    kept = (*prices.kept, *(other.kept for other in others), staying)
     draft = draft_of(Subject(local, cut, topology, plan, launch_s, fold, kept), write)
     program, of_rows = prices.fill(draft.program, draft.rows)
     lowered = Lowered(
@@ -220,6 +232,7 @@ def lower(
         schedules=draft.schedules,
         whole=sharded.whole,
         unlike=draft.unlike,
+        staying_bytes=draft.staying,
     )
     return with_kinds(lowered, draft.rows, others, kind_of_rank) if others else lowered
 
@@ -317,14 +330,14 @@ def is_short(n_ops: int, plan: Plan) -> bool:
 
 
 def _written(
-    builder: ProgramBuilder,
+    rows: OpenRows,
     wires: Wires,
     mesh: Mesh,
     plan: ResolvedPlan,
     cut: Partition,
     sharded: ShardedGraph,
-    kinds: Sequence[Device],
     launch_s: float,
+    staying: tuple[Staying, ...],
     *,
     fold: bool,
 ) -> Draft:
@@ -332,11 +345,12 @@ def _written(
     updating = 1.0 if plan.stack.optimizer.impl == "graph" else ISSUED
     apart = not plan.stack.moe.grouped_gemm
     ahead = launch_s and plan.stack.host.async_launch
+    builder = rows.builder
     host = Host(builder, launch_s, plan.pipeline > 1, updating, apart) if ahead else None
-    rows = OpenRows(builder, kinds)
     step = Step(
-        plan, Writer(builder, rows, wires, mesh, blocking(plan), host), cut, sharded, fold=fold
-    )
+        plan, Writer(builder, rows, wires, mesh, blocking(plan), host), cut, sharded, staying,
+        fold=fold,
+    )  # fmt: skip
     step.write()
     return Draft(
         program=builder.build().with_private_resources(),
@@ -346,6 +360,7 @@ def _written(
         classes=tuple(members for team in step.teams for members in team.members),
         schedules=tuple(step.ends.schedules),
         unlike=step.unlike,
+        staying=rows.staying,
     )
 
 
