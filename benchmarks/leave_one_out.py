@@ -102,9 +102,9 @@ class Rows:
         return 1.0 / np.bincount(which, minlength=len(names))[which]
 
 
-def candidates(suite: str) -> dict[str, list[CallStart]]:
+def candidates(suite: str, rows: Rows) -> dict[str, list[CallStart]]:
     """Return the forms that are tried, by name."""
-    if suite in _BY_HOST:
+    if suite in _BY_HOST or rows.host_s.any():
         return {"launches": [CallStart(launches=float(n)) for n in _LAUNCHES]}
     return {
         "start": [CallStart(float(s)) for s in _STARTS],
@@ -157,7 +157,7 @@ class Choice:
 def choose(suite: str, rows: Rows) -> Choice:
     """Choose a form for the rows of one variant and framework, or kernel."""
     found = []
-    for starts in candidates(suite).values():
+    for starts in candidates(suite, rows).values():
         for loss in _LOSSES:
             start = best(rows, starts, loss)
             errors = left_out(rows, starts, loss)
@@ -184,6 +184,8 @@ def _key(suite: str, row: PricedRow) -> Key:
     framework, kernel = row.row.text("framework"), row.row.text("kernel")
     if suite == "attention":
         return row.call.kind.removesuffix(" window"), row.call.format, framework, kernel
+    if suite == "gemm" and row.host_s:
+        return suite, f"{row.call.format} {row.call.kind}", framework, ""
     if suite == "linear-attention":
         return suite, row.call.kind, framework, kernel
     return suite, row.call.format, framework, kernel

@@ -11,6 +11,7 @@ from ridgeline.hardware.device import Achievable, Device, MemoryLevel
 from ridgeline.kernels.breakdown import LatencyParts, TileChoice
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.convolution_algorithms import UNFOLDING
+from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.filtering import variants
 from ridgeline.kernels.product_library import (
     FULL_TILE,

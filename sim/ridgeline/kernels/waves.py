@@ -443,7 +443,8 @@ def _reread_s(
     down, across = np.ceil(m / rows), np.ceil(n / columns)
     at_a_time = np.clip(places / across, 1.0, down) * rows + np.minimum(across, places) * columns
     waves = np.maximum(down * across * split / places, 1.0)
-    moved = waves * at_a_time * np.ceil(k / split) * law.element_bytes
+    length = np.ceil(np.ceil(k / split) / law.k_slice) * law.k_slice
+    moved = waves * at_a_time * length * law.element_bytes
     whole = (batch == 1) & (n * k * law.element_bytes > law.cache_bytes)
     return np.where(whole, moved / law.reread_bytes_per_s, 0.0)
 

@@ -21,7 +21,7 @@ from ridgeline import catalog
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
-from ridgeline.kernels.kernel_price import KernelPrice, price_kernels
+from ridgeline.kernels.kernel_price import WARM_SHARE, KernelPrice, price_kernels
 from ridgeline.study.csv_file import read_csv
 from ridgeline.study.validate.call_starts import NO_START, CallStart, call_start
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
@@ -69,8 +69,8 @@ class Call:
         Errors that others state of their own predictions of this row, or of rows like it.
     start
         What it takes besides the ops of the graph.
-    is_warm
-        Whether a repeated call finds its operands in the last level on chip, if they fit there.
+    warm_share
+        Of the last level on chip that a repeated call finds its operands in, if they fit there.
     """
 
     graph: Graph
@@ -80,7 +80,7 @@ class Call:
     command: str = ""
     published: Mapping[str, float] = field(default_factory=dict)
     start: CallStart = NO_START
-    is_warm: bool = True
+    warm_share: float = WARM_SHARE
 
 
 Caller = Callable[[Row], Call | None]
@@ -150,7 +150,7 @@ def host_launch_s(row: Row) -> float:
 
 def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]:
     """Price the calls of rows, those of one device together; not in the order of the rows."""
-    calls: dict[tuple[str, bool], list[tuple[Row, Call]]] = {}
+    calls: dict[tuple[str, float], list[tuple[Row, Call]]] = {}
     for row in rows:
         try:
             row.check()
@@ -159,28 +159,28 @@ def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]
                 continue
             key = row.text("device_key")
             device_named(key)
-            warm = call.is_warm and row.text("framework") in _REPEATED
+            warm = call.warm_share if row.text("framework") in _REPEATED else 0.0
             calls.setdefault((key, warm), []).append((row, call))
         except RidgelineError as error:
             yield skip_for(row, error)
     for (key, warm), ours in calls.items():
-        yield from _priced(ours, key, repeated=warm)
+        yield from _priced(ours, key, warm)
 
 
 def _priced(
-    calls: Sequence[tuple[Row, Call]], key: str, *, repeated: bool
+    calls: Sequence[tuple[Row, Call]], key: str, warm_share: float
 ) -> Iterator[PricedRow | Skipped]:
     """Price calls together; where one cannot be priced, halves of them, until it is alone."""
     try:
         graphs = [call.graph for _, call in calls]
-        prices = price_kernels(graphs, device_named(key), repeated=repeated)
+        prices = price_kernels(graphs, device_named(key), warm_share=warm_share)
     except RidgelineError as error:
         if len(calls) == 1:
             yield skip_for(calls[0][0], error)
             return
         half = len(calls) // 2
-        yield from _priced(calls[:half], key, repeated=repeated)
-        yield from _priced(calls[half:], key, repeated=repeated)
+        yield from _priced(calls[:half], key, warm_share)
+        yield from _priced(calls[half:], key, warm_share)
         return
     for (row, call), price in zip(calls, prices, strict=True):
         host_s = call.start.launches * host_launch_s(row)
