@@ -11,7 +11,6 @@ from ridgeline.hardware.device import Achievable, Device, MemoryLevel
 from ridgeline.kernels.breakdown import LatencyParts, TileChoice
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.convolution_algorithms import UNFOLDING
-from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.filtering import variants
 from ridgeline.kernels.product_library import (
     FULL_TILE,
@@ -115,7 +114,6 @@ def in_waves(  # noqa: PLR0915 - one table of kernels
             if described is not None:
                 machine = replace(
                     machine,
-                    near_bytes_per_s=described.multicast * near_rate,
                     round_latency_s=described.round_s,
                     launch_s=described.split_s,
                     law=described.law,
@@ -129,7 +127,8 @@ def in_waves(  # noqa: PLR0915 - one table of kernels
             if described is not None:
                 rest = float(operands.rest_bytes)
                 floor_s += operands.kept.total / (described.kept_share * near_rate)
-            kernels.append(Kernel(step, a, b, floor_s, machine, rest))
+            shared = 1.0 if described is None else described.multicast
+            kernels.append(Kernel(step, a / shared, b / shared, floor_s, machine, rest))
             tried.append((op, operands, variant, fill, said, described))
     done: dict[int, tuple[float, Busy]] = {}
     for (op, operands, variant, fill, said, described), kernel, best in zip(
@@ -141,6 +140,8 @@ def in_waves(  # noqa: PLR0915 - one table of kernels
             best.rows, best.columns, steps * best.partial_bytes
         )
         near = near._replace(b=steps * near.b) if steps > 1 else near
+        if described is not None:
+            near = near._replace(a=near.a / described.multicast, b=near.b / described.multicast)
         a_times, b_times = inner_passes(best.rows, best.columns, warp)
         own = near._replace(a=near.a * a_times, b=near.b * b_times)
         latency_s = steps * (best.latency_s + more_s) + (steps - 1) * launch_s
@@ -154,8 +155,6 @@ def in_waves(  # noqa: PLR0915 - one table of kernels
             nearer=dict.fromkeys(inner, own) if inner else {},
             far=operands.alone._replace(partial=variant.more_bytes) if variant.more_bytes else None,
         )
-        if described is not None and described.multicast > 1.0:
-            near = Moved(*(size / described.multicast for size in near[:2]), *near[2:])
         near_s = max(near.total / near_rate, own.total / inner_rate)
         time_s = latency_s + max(arithmetic_s, near_s, steps * kernel.floor_s)
         stalls = ()

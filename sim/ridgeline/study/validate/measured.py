@@ -111,7 +111,7 @@ class PricedRow:
     @property
     def device_s(self) -> float:
         """Time on the device: of the framework's kernels, and what the call takes besides."""
-        return self.call.start.call_s(self.price.time_s)
+        return self.call.start.call_s(self.price.time_s, self.device)
 
     @property
     def power_w(self) -> float:
@@ -139,7 +139,15 @@ def device_named(key: str) -> Device:
 
 def start_of(row: Row, suite: str, variant: str) -> CallStart:
     """Return what the call of a row takes besides its ops."""
-    return call_start(suite, variant, row.text("framework"), row.text("kernel"))
+    library = library_of(device_named(row.text("device_key")))
+    return call_start(suite, variant, row.text("framework"), row.text("kernel"), library)
+
+
+def library_of(device: Device) -> str:
+    """Name the library of matrix products of a device's fastest engine that states one."""
+    stated = [engine for engine in device.engines.values() if engine.library is not None]
+    fastest = max(stated, key=lambda engine: max(r.value for r in engine.rates.values()), default=None)
+    return "" if fastest is None or fastest.library is None else fastest.library
 
 
 def host_launch_s(row: Row) -> float:
