@@ -10,8 +10,9 @@ the host (``host``); for norms and softmax of eager PyTorch, launches of the hos
 is fitted to the rows of all other devices, each of which weighs as much as another, and the rows of
 the device are predicted with it. The form that is best on devices left out is kept, fitted to all,
 where it is better than nothing by a tenth; so is one for other frameworks, with each framework left
-out instead. Lines are of a kernel on devices of one library (`Engine.library`), too, where frameworks
-choose kernels by generation; of one device alone, if they halve the error. ``--write`` puts these lines into the table that ships.
+out instead. Lines are of a kernel on devices of one library (`Engine.library`), too, where
+frameworks choose kernels by generation; of one device alone, if they halve the error. ``--write``
+puts these lines into the table that ships.
 
 A fit minimises the mean of |prediction / measurement - 1|, or of the absolute logarithm of that
 ratio where this is better on devices left out.
@@ -38,7 +39,13 @@ from ridgeline.study.validate import (
     norm,
     softmax,
 )
-from ridgeline.study.validate.call_starts import FILE, HOST_SLOWDOWN, NO_START, CallStart, call_start
+from ridgeline.study.validate.call_starts import (
+    FILE,
+    HOST_SLOWDOWN,
+    NO_START,
+    CallStart,
+    call_start,
+)
 from ridgeline.study.validate.measured import PricedRow
 from ridgeline.study.validate.rows import SHIPPED, read_rows
 
@@ -97,7 +104,9 @@ class Rows:
         return Rows(*(values[which] for values in vars(self).values()))
 
     def errors(self, start: CallStart) -> Floats:
-        predicted_s = np.maximum(self.host_slowdown * start.host_s, start.slowdown * self.kernels_s + start.device_s)
+        predicted_s = np.maximum(
+            self.host_slowdown * start.host_s, start.slowdown * self.kernels_s + start.device_s
+        )
         return (predicted_s + start.launches * self.host_s) / self.measured_s - 1
 
     @property
@@ -227,8 +236,13 @@ def lines(suite: str, tables: Sequence[Path]) -> Iterator[dict[str, str]]:
         if len(bare) >= _LEAST_ROWS and choice.mean < _BETTER * np.abs(bare).mean():
             known = choice.errors
             yield _line(key, rows, choice, bare)
-        elif key[:2] in general and np.abs(bare).mean() < np.abs(rows.errors(general[key[:2]])).mean():
-            yield _line(key, rows, Choice(NO_START, bare, is_left_out=True), bare)  # nothing is added
+        elif (
+            key[:2] in general
+            and np.abs(bare).mean() < np.abs(rows.errors(general[key[:2]])).mean()
+        ):
+            yield _line(
+                key, rows, Choice(NO_START, bare, is_left_out=True), bare
+            )  # nothing is added
         libraries = np.array([_library(str(device)) for device in rows.devices])
         for name, library in _kernels_and_libraries(names, libraries):
             mine = (names == name) & ((libraries == library) if library else True)
@@ -247,7 +261,9 @@ def lines(suite: str, tables: Sequence[Path]) -> Iterator[dict[str, str]]:
         shipped = np.concatenate(
             [
                 rows.at(np.flatnonzero(mine)).errors(call_start(*key[:3], str(name), str(library)))
-                for name, library in {(str(n), str(b)) for n, b in zip(names, libraries, strict=True)}
+                for name, library in {
+                    (str(n), str(b)) for n, b in zip(names, libraries, strict=True)
+                }
                 if (mine := (names == name) & (libraries == library)).any()
             ]
         )

@@ -103,10 +103,9 @@ def in_waves(  # noqa: PLR0915 - one table of kernels
         )
         steps = _steps(op, operands)
         a, b = operands.a_bytes / steps, operands.b_bytes  # each product reads all of the weights
-        for variant in variants(op, operands, *found):
-            menu_of = variant.tiles or tiles
-            if described is not None:
-                variant = variant._replace(share=described.share)
+        for known in variants(op, operands, *found):
+            menu_of = known.tiles or tiles
+            variant = known if described is None else known._replace(share=described.share)
             machine = Machine(
                 processors, peak * variant.share / fill, near_rate, round_latency_s, launch_s,
                 menu_of, least_sum, () if variant.tiles else resident, inner_rate, warp,
@@ -157,7 +156,7 @@ def in_waves(  # noqa: PLR0915 - one table of kernels
         )
         near_s = max(near.total / near_rate, own.total / inner_rate)
         time_s = latency_s + max(arithmetic_s, near_s, steps * kernel.floor_s)
-        stalls = ()
+        stalls: tuple[tuple[str, float], ...] = ()
         if described is not None:
             busy.start_s = described.start_s
             far_s = operands.far.total / far_rate
@@ -230,7 +229,7 @@ class _ByLibrary(NamedTuple):
 def _by_library(
     op: Op, operands: Operands, device: Device, name: str, format_: str, row: Achievable | None
 ) -> _ByLibrary | None:
-    """Return how the engine's library does an op; None if it names none, or has no kernels for it."""
+    """Return how the engine's library does an op; None if it has no kernels for it."""
     engine = device.engines[name]
     if engine.library is None or not is_plain_product(op):
         return None

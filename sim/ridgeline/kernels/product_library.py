@@ -6,16 +6,14 @@ slice sums, and the share of the peak that full tiles reach at full clock, is of
 engine names its library (`Engine.library`). So a device that was never measured has a prediction
 from its data sheet; where it was measured, rows of its own in `achievable` replace the share of the
 peak that large products sustain. Short products do not draw the design power: they run at full
-clock, and `sustained` bounds the rate of useful work alone. Latencies are in cycles: they follow the clock, which is what the memory of all processors gives
-over 128 B a cycle and processor.
+clock, and `sustained` bounds the rate of useful work alone. Latencies are in cycles: they follow
+the clock, which is what the memory of all processors gives over 128 B a cycle and processor.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from importlib import resources
-
-from pydantic import Field
 
 from ridgeline.config import Strict, parse_yaml, validate
 from ridgeline.errors import RidgelineError, nearest

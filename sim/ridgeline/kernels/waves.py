@@ -251,8 +251,8 @@ class Blocking:
     rounds_s, launch_s
         Of the latency, the ends of all rounds and the second kernel.
     exposed_s
-        Of memory, what arithmetic does not hide (`KernelLaw`), beyond the longest of arithmetic, near
-        levels and the floor.
+        Of memory, what arithmetic does not hide (`KernelLaw`), beyond the longest of arithmetic,
+        near levels and the floor.
     """
 
     rows: int
@@ -399,8 +399,8 @@ def _best(jobs: Sequence[Job], kernels: _Kernels) -> list[Blocking]:
     each = np.arange(len(jobs))
     in_flight = flops / (arithmetic * rate / processors)
     if law is not None:  # with the slices of k that the sums are padded to
-        in_flight = in_flight * np.ceil(k / split) / np.maximum(flops, 1.0) * (
-            waves * 2 * rows * columns
+        in_flight = (
+            in_flight * np.ceil(k / split) / np.maximum(flops, 1.0) * (waves * 2 * rows * columns)
         )
     chosen = (
         arithmetic[each, best], latency[each, best], partial[each, best], in_flight[each, best],

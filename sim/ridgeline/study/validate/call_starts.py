@@ -8,8 +8,8 @@ are slower or faster than those that devices were calibrated with, so is the rat
 launch it (``host_us``). Lines without a kernel are of all kernels of the framework that have none
 of their own; ``kernel@library`` are those of one generation of devices (`Engine.library`), since
 frameworks choose kernels by it. Hosts of some devices launch more slowly than others
-(`HOST_SLOWDOWN`). ``launches`` is what the host takes to launch an op of eager PyTorch, over what it
-takes for an elementwise function. `benchmarks/leave_one_out.py` fits them, and says what each
+(`HOST_SLOWDOWN`). ``launches`` is what the host takes to launch an op of eager PyTorch, over what
+it takes for an elementwise function. `benchmarks/leave_one_out.py` fits them, and says what each
 device's rows get without that device: ``error_left_out``, the mean over rows, beside what it was
 before. A framework, or a variant, for which that is no better has no line.
 """
@@ -57,8 +57,8 @@ NO_START = CallStart()
 HOST_SLOWDOWN = {"gb200": 1.65, "gb300": 1.65, "gh200-96gb": 1.65}
 """What a host launches kernels in, over that of an x86 server: boards beside a Grace processor.
 
-Of three kernels of vLLM in 8 bits that wait for the host, a GB200's medians are 1.63, 1.79 and 1.84
-times a B200's (aiconfigurator), their least times 1.63, 1.65 and 1.69. The others are assumed alike."""
+Of three kernels of vLLM in 8 bits that wait for the host, a GB200's medians are 1.70, 1.79 and 1.80
+times a B200's (aiconfigurator), their least times 1.63, 1.65, 1.69. The others are assumed so."""
 
 
 def call_start(

@@ -92,8 +92,8 @@ def _sizes(row: Row, columns: Collection[str]) -> list[int]:
 
 
 EARLY = "DeepBench"
-"""In the source of rows whose programs are of 2016 and 2017: what their libraries of products lose is in
-the devices' `achievable`, not in that of a present library (`Engine.library`)."""
+"""In the source of rows whose programs are of 2016 and 2017: what their libraries of products lose
+is in the devices' `achievable`, not in that of a present library (`Engine.library`)."""
 
 
 @cache

@@ -146,7 +146,9 @@ def start_of(row: Row, suite: str, variant: str) -> CallStart:
 def library_of(device: Device) -> str:
     """Name the library of matrix products of a device's fastest engine that states one."""
     stated = [engine for engine in device.engines.values() if engine.library is not None]
-    fastest = max(stated, key=lambda engine: max(r.value for r in engine.rates.values()), default=None)
+    fastest = max(
+        stated, key=lambda engine: max(r.value for r in engine.rates.values()), default=None
+    )
     return "" if fastest is None or fastest.library is None else fastest.library
 
 
