@@ -143,7 +143,8 @@ def lower(
     builder, idle_s = ProgramBuilder(), 0.0 if plan.stack.host.async_launch else launch_s
     prices = Prices(cluster.device, waited(plan), idle_s)
     prices.add_to(builder)
-    fold = fold and not plan.replicas  # each replica has messages of its own
+    # each replica has messages of its own, and a fault is of some ranks and not of their like
+    fold = fold and not plan.replicas and not cluster.faults
     mixture = mixture_degree(graph, plan)
     far, mesh = prices.accounts[cluster.device.far_memory], Mesh.of(plan, mixture)
     wires = Wires(builder, topology, far, merge=fold)

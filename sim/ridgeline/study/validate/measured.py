@@ -93,6 +93,8 @@ class PricedRow:
 
     Attributes
     ----------
+    machine
+        The described device that it was priced on.
     host_s
         What the row's clock contains of the host.
     """
@@ -100,6 +102,7 @@ class PricedRow:
     row: Row
     call: Call
     device: str
+    machine: Device
     price: KernelPrice
     host_s: float
 
@@ -117,9 +120,8 @@ class PricedRow:
     def power_w(self) -> float:
         """Mean power while the call repeats, at most what the board may draw."""
         waiting_s = self.device_s - self.price.time_s
-        device = device_named(self.device)
-        drawn_w = (self.price.energy_j + device.idle_power.value * waiting_s) / self.device_s
-        limit = device.board_limit
+        idle_w, limit = self.machine.idle_power.value, self.machine.board_limit
+        drawn_w = (self.price.energy_j + idle_w * waiting_s) / self.device_s
         return drawn_w if limit is None else min(drawn_w, limit.value)
 
 
@@ -169,32 +171,43 @@ def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]
                 continue
             key = row.text("device_key")
             device_named(key)
-            warm = call.warm_share if row.text("framework") in _REPEATED else 0.0
-            calls.setdefault((key, warm), []).append((row, call))
+            calls.setdefault((key, _warm_share(row, call)), []).append((row, call))
         except RidgelineError as error:
             yield skip_for(row, error)
     for (key, warm), ours in calls.items():
-        yield from _priced(ours, key, warm)
+        yield from _priced(ours, device_named(key), key, warm)
+
+
+def priced_on(device: Device, calls: Sequence[tuple[Row, Call]]) -> Iterator[PricedRow | Skipped]:
+    """Price calls on one device, whatever their rows say; not in the order of the calls."""
+    for warm in sorted({_warm_share(row, call) for row, call in calls}):
+        ours = [(row, call) for row, call in calls if _warm_share(row, call) == warm]
+        yield from _priced(ours, device, device.name, warm)
+
+
+def _warm_share(row: Row, call: Call) -> float:
+    """Return the share of the last level on chip that holds what the call before touched."""
+    return call.warm_share if row.text("framework") in _REPEATED else 0.0
 
 
 def _priced(
-    calls: Sequence[tuple[Row, Call]], key: str, warm_share: float
+    calls: Sequence[tuple[Row, Call]], device: Device, key: str, warm_share: float
 ) -> Iterator[PricedRow | Skipped]:
     """Price calls together; where one cannot be priced, halves of them, until it is alone."""
     try:
         graphs = [call.graph for _, call in calls]
-        prices = price_kernels(graphs, device_named(key), warm_share=warm_share)
+        prices = price_kernels(graphs, device, warm_share=warm_share)
     except RidgelineError as error:
         if len(calls) == 1:
             yield skip_for(calls[0][0], error)
             return
         half = len(calls) // 2
-        yield from _priced(calls[:half], key, warm_share)
-        yield from _priced(calls[half:], key, warm_share)
+        yield from _priced(calls[:half], device, key, warm_share)
+        yield from _priced(calls[half:], device, key, warm_share)
         return
     for (row, call), price in zip(calls, prices, strict=True):
         host_s = call.start.launches * host_launch_s(row)
-        yield PricedRow(row, call, key, price, host_s)
+        yield PricedRow(row, call, key, device, price, host_s)
 
 
 def predict_calls(
