@@ -61,7 +61,7 @@ def price_kernels(
     """
     if warm_share:
         device = _keeping(device, warm_share)
-    found_by = [residence(graph, device) if warm_share else {} for graph in graphs]
+    found_by = [residence(graph, device).found if warm_share else {} for graph in graphs]
     kinds = [
         [described(op, graph, found.get(id(op))) for op in graph.ops]
         for graph, found in zip(graphs, found_by, strict=True)

@@ -62,7 +62,7 @@ def _one(row: Row) -> Outcome:
         kind=f"{op} {pass_}",
         command=f"ridgeline {words} --device {name}{_words_of_early(name) if early else ''}"
         f" --format {format_} --quantity time_s",
-        **stated("rnn" if op in CELLS else op, result.time_s, spread),
+        **stated("rnn" if op in CELLS else op, result.time_s, spread, device),
     )
 
 

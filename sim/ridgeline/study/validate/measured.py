@@ -14,7 +14,7 @@ a kernel is in them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 
 from ridgeline import catalog
@@ -22,6 +22,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.kernel_price import WARM_SHARE, KernelPrice, price_kernels
+from ridgeline.kernels.library.kernel_model import LibraryCall
 from ridgeline.study.csv_file import read_csv
 from ridgeline.study.validate.call_starts import NO_START, CallStart, call_start
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
@@ -33,12 +34,9 @@ COLUMNS = ("device_key", "framework", "format", "time_us", "source")
 """Of every table of measured kernels; the shape's come to them."""
 POWER = ("power_w", "board_limit_w")
 EAGER_LAUNCH_S = 23e-6
-_LAUNCH_S = {"PyTorch 2.4": 12.7e-6, "PyTorch": EAGER_LAUNCH_S}
-"""What the host takes to launch one kernel of PyTorch, by the beginning of framework and version.
-
-Fitted to NeuSight's elementwise, norm and softmax rows: the least time on each of five boards
-(PyTorch 2.1: A100 40 GB, P4, T4, P100, V100: 25.1 to 31.6 us, median 25.2) and on an MI100 (2.4:
-14.8 us), less the 2.15 us that a queued kernel takes."""
+HOST_LAUNCHES = "host_launches.csv"
+"""What the host takes to launch one kernel of PyTorch, by framework and the board that the host is
+of: it is the machine that was measured, not its device. The last line that fits counts."""
 _REPEATED = {"sglang", "trtllm", "vllm"}
 """Frameworks whose calls were measured one over and over, with hot caches (aiconfigurator)."""
 SCALED_S = 5e-6
@@ -71,6 +69,9 @@ class Call:
         What it takes besides the ops of the graph.
     warm_share
         Of the last level on chip that a repeated call finds its operands in, if they fit there.
+    library
+        The kernel of a library that is called, where its constants are known: its time is then that
+        of the call, `start` included.
     """
 
     graph: Graph
@@ -81,6 +82,7 @@ class Call:
     published: Mapping[str, float] = field(default_factory=dict)
     start: CallStart = NO_START
     warm_share: float = WARM_SHARE
+    library: LibraryCall | None = None
 
 
 Caller = Callable[[Row], Call | None]
@@ -97,6 +99,8 @@ class PricedRow:
         The described device that it was priced on.
     host_s
         What the row's clock contains of the host.
+    library_s
+        Time of the library's kernel on the device, where it is known.
     """
 
     row: Row
@@ -105,6 +109,7 @@ class PricedRow:
     machine: Device
     price: KernelPrice
     host_s: float
+    library_s: float | None = None
 
     @property
     def time_s(self) -> float:
@@ -114,6 +119,8 @@ class PricedRow:
     @property
     def device_s(self) -> float:
         """Time on the device: of the framework's kernels, and what the call takes besides."""
+        if self.library_s is not None:
+            return self.library_s
         return self.call.start.call_s(self.price.time_s, self.device)
 
     @property
@@ -156,9 +163,25 @@ def library_of(device: Device) -> str:
 
 
 def host_launch_s(row: Row) -> float:
-    """Return what the clock of a row contains of the host."""
+    """Return what the clock of a row contains of the host, by the machine that it was measured on.
+
+    By the beginning of framework and version: kernels of other frameworks stand in graphs.
+    """
     program = f"{row.text('framework')} {row.text('version')}"
-    return next((s for name, s in _LAUNCH_S.items() if program.startswith(name)), 0.0)
+    asked = (row.text("device_key"), row.text("op"))
+    found = 0.0
+    for framework, board, op, launch_s in _host_launches():  # the most special ones last
+        if program.startswith(framework) and board in ("", asked[0]) and op in ("", asked[1]):
+            found = launch_s
+    return found
+
+
+@cache
+def _host_launches() -> list[tuple[str, str, str, float]]:
+    return [
+        (row["framework"], row["device_key"], row["op"], float(row["launch_us"]) * 1e-6)
+        for _, row in read_csv(SHIPPED / HOST_LAUNCHES, MAX_BYTES)
+    ]
 
 
 def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]:
@@ -180,9 +203,14 @@ def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]
 
 
 def priced_on(device: Device, calls: Sequence[tuple[Row, Call]]) -> Iterator[PricedRow | Skipped]:
-    """Price calls on one device, whatever their rows say; not in the order of the calls."""
-    for warm in sorted({_warm_share(row, call) for row, call in calls}):
-        ours = [(row, call) for row, call in calls if _warm_share(row, call) == warm]
+    """Price calls on one device, whatever their rows say; not in the order of the calls.
+
+    By what the device's file says of its ops, which is what is calibrated: kernels of libraries
+    have constants of their own.
+    """
+    plain = [(row, replace(call, library=None)) for row, call in calls]
+    for warm in sorted({_warm_share(row, call) for row, call in plain}):
+        ours = [(row, call) for row, call in plain if _warm_share(row, call) == warm]
         yield from _priced(ours, device, device.name, warm)
 
 
@@ -207,8 +235,9 @@ def _priced(
         yield from _priced(calls[half:], device, key, warm_share)
         return
     for (row, call), price in zip(calls, prices, strict=True):
+        library = None if call.library is None else call.library.time_s(device)
         host_s = call.start.launches * host_launch_s(row)
-        yield PricedRow(row, call, key, device, price, host_s)
+        yield PricedRow(row, call, key, device, price, host_s, library)
 
 
 def predict_calls(
@@ -232,7 +261,7 @@ def predict_calls(
             yield skip_for(row, error)
             continue
         trivial = {"roofline": roofline_s, "scaled roofline": scale * roofline_s + SCALED_S}
-        is_alone = not made.host_s and made.call.start == NO_START
+        is_alone = not made.host_s and made.library_s is None and made.call.start == NO_START
         alone = made.call.command if is_alone else ""
         yield outcome_of(made, suite, "time_s", made.time_s, measured, trivial, alone)
 
@@ -250,7 +279,7 @@ def outcome_of(
     """Return the outcome of a priced row."""
     row, call = made.row, made.call
     group = f"{made.device} {call.format} {call.kind}"
-    kind: Stated = stated(FRAMEWORK_CALLS.get(suite, suite), predicted)
+    kind: Stated = stated(FRAMEWORK_CALLS.get(suite, suite), predicted, device=made.machine)
     return Outcome(
         file=row.file,
         line=row.line,
