@@ -55,7 +55,8 @@ def collective_(
     ranks_per_node
         How many of them are on each node; without it, nodes are filled one after the other.
     algorithm
-        auto, or a name; a wrong name lists them.
+        auto, or a name (a wrong one lists them), or a file of your own: MSCCL's XML, or rounds of
+        messages in YAML. What it does is verified first.
     library
         nccl, or a serving framework whose own all-reduce is taken: vllm, sglang, trtllm.
     launch

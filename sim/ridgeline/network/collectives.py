@@ -20,6 +20,7 @@ from ridgeline.network.algorithms.ring import (
     all_reduce_ring,
     reduce_scatter_ring,
 )
+from ridgeline.network.brought import is_brought, read_collective
 from ridgeline.network.dimensions import with_shape
 from ridgeline.network.framework_all_reduce import Launch, eager_time_s, framework_schedule
 from ridgeline.network.operations import operation_named
@@ -137,8 +138,9 @@ def collective(
         the root.
     algorithm
         Name of an algorithm, on a machine with NVLink also one of NCCL's with its protocol
-        (``ring-ll128``, ``tree-simple``, ``nvls``). "auto" takes the fastest that applies of all
-        for an inline topology, which is an idealised network; what NCCL would choose
+        (``ring-ll128``, ``tree-simple``, ``nvls``), or a file with one: MSCCL's XML, or rounds in
+        YAML, which are verified before they are priced. "auto" takes the fastest that applies of
+        all for an inline topology, which is an idealised network; what NCCL would choose
         (`ridgeline.network.nccl`) on a machine with NVLink; the fastest of the rings on any other
         machine, if the operation has one, and of those of a torus on one whose nodes are such.
     parts
@@ -302,7 +304,14 @@ def _named(
     size_bytes: float,
     uneven: Floats | None,
 ) -> Schedule:
-    """Return the schedule of an algorithm, or of one of NCCL's with its protocol."""
+    """Return the schedule of an algorithm, of one of NCCL's with its protocol, or of a file's."""
+    if is_brought(algorithm):
+        if uneven is not None:
+            raise RidgelineError("a collective from a file has parts of one size")
+        brought = read_collective(algorithm)
+        if brought.op != op:
+            raise RidgelineError(f"{algorithm} is an {brought.op}, not an {op}")
+        return brought.schedule(topology, group, size_bytes)
     if (op, algorithm) not in ALGORITHMS and uneven is None and not topology.single_channel:
         for schedule in nccl.candidates(op, topology, group, size_bytes):
             if schedule.algorithm == algorithm:

@@ -15,6 +15,7 @@ from ridgeline import units
 from ridgeline.config import Document, Strict, validate
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
+from ridgeline.network.brought import is_brought
 from ridgeline.network.collectives import ALGORITHMS, CollectiveResult, collective
 from ridgeline.network.costs import cost_of
 from ridgeline.network.nccl import NAMES as NCCL_NAMES
@@ -170,7 +171,7 @@ def _with_own_names(settings: Settings) -> Settings:
     """Return settings with the operation by its own name, or raise ConfigError at a wrong one."""
     algorithms = sorted({"auto", *(name for _, name in ALGORITHMS), *NCCL_NAMES})
     found = settings.algorithm
-    if found not in algorithms:
+    if found not in algorithms and not is_brought(found):
         raise ConfigError(
             f"no algorithm is called {found!r}{nearest(found, algorithms)} (known: "
             f"{', '.join(algorithms)})",
