@@ -21,9 +21,9 @@ from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.engine.program import Program
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
 from ridgeline.kernels.cost import peak_rates
+from ridgeline.kernels.residence import Staying
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.division.divide import ShardedGraph, ShardingSpec, divide
@@ -99,6 +99,8 @@ class Lowered:
         Kinds of ops that could not be divided by `tensor`, and how many.
     unlike
         Whether a simulated rank stands for ranks with faster links, as an upper bound.
+    staying_bytes
+        Memory level -> bytes of weights of a stage that stay there while all micro-batches pass.
     """
 
     program: Program
@@ -111,6 +113,7 @@ class Lowered:
     schedules: tuple[Schedule, ...]
     whole: dict[str, int] = field(default_factory=dict)
     unlike: bool = False
+    staying_bytes: dict[str, float] = field(default_factory=dict)
 
     @property
     def ops(self) -> tuple[Op, ...]:
@@ -169,25 +172,31 @@ def lower(
     if (
         fold
         and short
+        and (plan.devices > 1 or offloads)
         and not are_alike(wires, mesh, wraps=plan.virtual_stages > 1, offloads=offloads)
     ):
         fold, wires = False, Wires(builder, topology, far, merge=False)
     sharded, local = _local(Same(graph), division, plan.recompute)
     local = run_passes(local, plan.stack, cluster.device)
-    costs = prices.costs(local)
     n_parts = plan.pipeline * plan.virtual_stages
+    costs = prices.costs(local)
     rates = peak_rates(cluster.device)
     times = [cost.spans(rates).time_s for cost in costs] if n_parts > 1 else []
     shares = _shares(plan, wires, mesh) if plan.replicas else None
     cut = _cut(Same(local), tuple(times), n_parts, plan.stage_balance, shares)
     _check_ties(graph.name, plan, cut)
+    staying = tuple(
+        prices.staying(part.graph, plan.micro_batches, plan.virtual_stages) for part in cut.parts
+    )
+    if n_parts == 1 and staying[0].share:
+        costs = prices.costs(local, staying[0])
 
     def write() -> Draft:
-        return _written(
-            builder, wires, mesh, plan, cut, sharded, cluster.device, launch_s, fold=fold
-        )
+        rows = OpenRows(builder, cluster.device)
+        return _written(rows, wires, mesh, plan, cut, sharded, launch_s, staying, fold=fold)
 
-    draft = draft_of(Subject(local, cut, topology, plan, launch_s, fold, prices.kept), write)
+    kept = (*prices.kept, staying)
+    draft = draft_of(Subject(local, cut, topology, plan, launch_s, fold, kept), write)
     program, of_rows = prices.fill(draft.program, draft.rows)
     return Lowered(
         program=program,
@@ -200,6 +209,7 @@ def lower(
         schedules=draft.schedules,
         whole=sharded.whole,
         unlike=draft.unlike,
+        staying_bytes=draft.staying,
     )
 
 
@@ -232,14 +242,14 @@ def is_short(n_ops: int, plan: Plan) -> bool:
 
 
 def _written(
-    builder: ProgramBuilder,
+    rows: OpenRows,
     wires: Wires,
     mesh: Mesh,
     plan: ResolvedPlan,
     cut: Partition,
     sharded: ShardedGraph,
-    device: Device,
     launch_s: float,
+    staying: tuple[Staying, ...],
     *,
     fold: bool,
 ) -> Draft:
@@ -247,11 +257,12 @@ def _written(
     updating = 1.0 if plan.stack.optimizer.impl == "graph" else ISSUED
     apart = not plan.stack.moe.grouped_gemm
     ahead = launch_s and plan.stack.host.async_launch
+    builder = rows.builder
     host = Host(builder, launch_s, plan.pipeline > 1, updating, apart) if ahead else None
-    rows = OpenRows(builder, device)
     step = Step(
-        plan, Writer(builder, rows, wires, mesh, blocking(plan), host), cut, sharded, fold=fold
-    )
+        plan, Writer(builder, rows, wires, mesh, blocking(plan), host), cut, sharded, staying,
+        fold=fold,
+    )  # fmt: skip
     step.write()
     return Draft(
         program=builder.build().with_private_resources(),
@@ -261,6 +272,7 @@ def _written(
         classes=tuple(members for team in step.teams for members in team.members),
         schedules=tuple(step.ends.schedules),
         unlike=step.unlike,
+        staying=rows.staying,
     )
 
 
