@@ -409,6 +409,18 @@ class OfNodes(TypedDict):
     devices_forward: bool
 
 
+NO_NODES: OfNodes = {
+    "collective_latency_s": 0.0,
+    "memory_bytes_per_s": math.inf,
+    "in_switch": {},
+    "exchanged": {},
+    "library": {},
+    "host_issue": 1.0,
+    "devices_forward": False,
+}
+"""Of a topology that is no nodes' own."""
+
+
 def of_nodes(nodes: Sequence[Node]) -> OfNodes:
     """Return what a topology takes from its nodes; of several kinds, the slowest counts."""
     kinds = list({id(node): node for node in nodes}.values())

@@ -168,7 +168,8 @@ def _about_row(details: Details, row: int) -> dict[str, Any]:
             counted[account.place] = counted.get(account.place, 0.0) + count
         energy_j += count * account.price_j
     cost = details.lowered.cost_of_row.get(row)
-    limit = limiting(cost, details.cluster.device) if cost else _collective_limit(program, row)
+    device = details.lowered.device_of_row(row, details.cluster.device)
+    limit = limiting(cost, device) if cost else _collective_limit(program, row)
     return {"limited by": limit, "FLOP": flops, "B": moved, "J": energy_j}
 
 

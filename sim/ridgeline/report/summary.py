@@ -64,9 +64,12 @@ def print_summary(result: Result, screen: Console) -> None:
     from ridgeline.report.path import path_text
 
     plan = result.manifest["plan"]
-    device = result.manifest["device"]["name"]
+    kinds = result.manifest.get("devices") or [
+        {"name": result.manifest["device"]["name"], "count": plan["devices"]}
+    ]
+    devices = " and ".join(f"{kind['count']} x {kind['name']}" for kind in kinds)
     screen.print(
-        f"[bold]{result.manifest['model']['name']}[/bold] on {plan['devices']} x {device} "
+        f"[bold]{result.manifest['model']['name']}[/bold] on {devices} "
         f"({result.manifest['cluster']['name']}), {plan['precision']}, "
         f"batch {plan['global_batch']} ({_of_one(plan)})",
         soft_wrap=True,
@@ -89,6 +92,9 @@ def print_summary(result: Result, screen: Console) -> None:
         _shares("energy a step by component", result.energy_j, _ENERGY),
         _shares("peak memory of a device by kind", memory, _MEMORY),
     )
+    if len(kinds) > 1:
+        each = ", ".join(f"{kind['name']} {show(kind['energy_j'], 'J', 4)}" for kind in kinds)
+        screen.print(f"energy by kind of device, without links: {each}", soft_wrap=True)
     screen.print(path_text(result), soft_wrap=True)
     if result.kept_bytes:
         screen.print(kept_text(result), soft_wrap=True)

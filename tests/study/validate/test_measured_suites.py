@@ -256,8 +256,9 @@ def test_devices_left_out_are_predicted_without_themselves(data: st.DataObject) 
         rng.uniform(1e-6, 1e-4, size),
         rng.uniform(1e-6, 1e-4, size),
         np.zeros(size),
+        np.ones(size),
     )
-    tried = bench.candidates("gemm")["start"]
+    tried = bench.candidates("gemm", rows)["start"]
     found = bench.left_out(rows, tried, "ratio")
     names = sorted(set(rows.devices.tolist()))
     if len(names) < 2:

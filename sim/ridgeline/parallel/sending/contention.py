@@ -46,7 +46,8 @@ def with_contention(timeline: Timeline, lowered: Lowered, device: Device) -> Tim
     n_rows = len(program.event_ptr) - 1
     bound_of_row = np.full(n_rows, -1)
     for row, cost in lowered.cost_of_row.items():
-        spans = cost.spans(rates)
+        own = lowered.device_of_row(row, device)
+        spans = cost.spans(rates if own is device else peak_rates(own))
         longest = max(spans.memory_s.values(), default=0.0)
         bound_of_row[row] = _ARITHMETIC if spans.compute_s >= longest else _MEMORY
     collective = np.flatnonzero(program.kind == program.kind_names.index(COLLECTIVE))
