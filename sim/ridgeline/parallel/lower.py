@@ -38,9 +38,9 @@ from ridgeline.parallel.plans.replicas import counts_of
 from ridgeline.parallel.plans.resolved import ResolvedPlan, resolved
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recomputing.recompute import with_recompute
-from ridgeline.parallel.sending.alike import are_alike
 from ridgeline.parallel.sending.spread import waited
-from ridgeline.parallel.sending.wires import PROBE_BYTES, Talk, Wires
+from ridgeline.parallel.sending.symmetry import PROBE_BYTES, Symmetry, symmetry_of
+from ridgeline.parallel.sending.wires import Talk, Wires
 from ridgeline.parallel.stages.partition import Cut, Partition, Shares, partition
 from ridgeline.parallel.stages.schedules import SCHEDULES
 from ridgeline.parallel.steps.draft import Draft, Subject, draft_of
@@ -51,9 +51,8 @@ from ridgeline.parallel.steps.team import COLLECTIVE
 from ridgeline.parallel.steps.writer import Writer
 from ridgeline.workload.graph import Graph, Op, Same
 
-FEW = 64
-"""Devices of which all are simulated where they are not wired alike, if tasks are few."""
-_SHORT = 400_000  # tasks that are few
+_MOST_TASKS = 4_000_000  # of a step whose ranks are of several classes
+_MOST_WRITTEN = 300_000  # tasks of one micro-batch of it, which are written one by one
 
 __all__ = ["COLLECTIVE", "Lowered", "lower"]
 
@@ -98,7 +97,8 @@ class Lowered:
     whole
         Kinds of ops that could not be divided by `tensor`, and how many.
     unlike
-        Whether a simulated rank stands for ranks with faster links, as an upper bound.
+        Whether a simulated rank stands for ranks that send faster, as an upper bound: there were
+        more classes of ranks than can be afforded.
     """
 
     program: Program
@@ -130,8 +130,7 @@ def lower(
     plan
         As it is run (`plans.resolved`); a plan alone is run by a program without costs.
     fold
-        Simulate one of each class of equivalent ranks (True), or every rank. Where ranks are few
-        and not wired alike, every rank is simulated in either case.
+        Simulate one of each class of equivalent ranks (True), or every rank.
 
     Raises
     ------
@@ -140,13 +139,12 @@ def lower(
     """
     plan = with_communicators(resolved(plan), topology)
     launch_s = plan.stack.host.launch_time * cluster.nodes.host.issue.value
-    builder, idle_s = ProgramBuilder(), 0.0 if plan.stack.host.async_launch else launch_s
+    idle_s = 0.0 if plan.stack.host.async_launch else launch_s
     prices = Prices(cluster.device, waited(plan), idle_s)
-    prices.add_to(builder)
     fold = fold and not plan.replicas  # each replica has messages of its own
     mixture = mixture_degree(graph, plan)
     far, mesh = prices.accounts[cluster.device.far_memory], Mesh.of(plan, mixture)
-    wires = Wires(builder, topology, far, merge=fold)
+    wires = Wires(ProgramBuilder(), topology, far)
     division = ShardingSpec(
         expert=plan.expert,
         context=plan.context,
@@ -163,14 +161,6 @@ def lower(
         once=plan.stack.moe.dispatch == "node-limited",
         folded=0 < plan.expert_tensor_parallel < plan.tensor,
     )
-    offloads = plan.offload != "none"
-    short = is_short(len(graph.ops), plan)
-    if (
-        fold
-        and short
-        and not are_alike(wires, mesh, wraps=plan.virtual_stages > 1, offloads=offloads)
-    ):
-        fold, wires = False, Wires(builder, topology, far, merge=False)
     sharded, local = _local(Same(graph), division, plan.recompute)
     local = run_passes(local, plan.stack, cluster.device)
     costs = prices.costs(local)
@@ -182,9 +172,15 @@ def lower(
     _check_ties(graph.name, plan, cut)
 
     def write() -> Draft:
-        return _written(
-            builder, wires, mesh, plan, cut, sharded, cluster.device, launch_s, fold=fold
-        )
+        symmetry = _symmetry(topology, plan, mesh, len(local.ops)) if fold else None
+        while True:
+            builder = ProgramBuilder()
+            prices.add_to(builder)
+            wires = Wires(builder, topology, far, symmetry)
+            draft = _written(builder, wires, mesh, plan, cut, sharded, cluster.device, launch_s)
+            if symmetry is None or not symmetry.missed:
+                return draft
+            symmetry.refine()
 
     draft = draft_of(Subject(local, cut, topology, plan, launch_s, fold, prices.kept), write)
     program, of_rows = prices.fill(draft.program, draft.rows)
@@ -224,10 +220,16 @@ def _check_ties(name: str, plan: Plan, cut: Partition) -> None:
         )
 
 
-def is_short(n_ops: int, plan: Plan) -> bool:
-    """Whether all ranks of a plan are simulated if they are not wired alike."""
-    n_tasks = n_ops * plan.micro_batches * plan.devices // plan.pipeline
-    return plan.devices <= FEW and n_tasks <= _SHORT
+def _symmetry(topology: Topology, plan: ResolvedPlan, mesh: Mesh, n_ops: int) -> Symmetry:
+    """Find equivalent ranks, of as many classes as can be afforded."""
+    most = min(_MOST_TASKS // (n_ops * plan.micro_batches), _MOST_WRITTEN // n_ops)
+    return symmetry_of(
+        topology,
+        mesh,
+        max(1, most),
+        wraps=plan.virtual_stages > 1,
+        offloads=plan.offload != "none",
+    )
 
 
 def _written(
@@ -239,8 +241,6 @@ def _written(
     sharded: ShardedGraph,
     device: Device,
     launch_s: float,
-    *,
-    fold: bool,
 ) -> Draft:
     """Write a step; nothing of the device but what its caches keep may matter here."""
     updating = 1.0 if plan.stack.optimizer.impl == "graph" else ISSUED
@@ -248,9 +248,7 @@ def _written(
     ahead = launch_s and plan.stack.host.async_launch
     host = Host(builder, launch_s, plan.pipeline > 1, updating, apart) if ahead else None
     rows = OpenRows(builder, device)
-    step = Step(
-        plan, Writer(builder, rows, wires, mesh, blocking(plan), host), cut, sharded, fold=fold
-    )
+    step = Step(plan, Writer(builder, rows, wires, mesh, blocking(plan), host), cut, sharded)
     step.write()
     return Draft(
         program=builder.build().with_private_resources(),
@@ -259,7 +257,7 @@ def _written(
         talks=wires.talks,
         classes=tuple(members for team in step.teams for members in team.members),
         schedules=tuple(step.ends.schedules),
-        unlike=step.unlike,
+        unlike=wires.symmetry is not None and not wires.symmetry.exact,
     )
 
 
