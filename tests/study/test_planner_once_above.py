@@ -164,7 +164,7 @@ def test_the_price_of_a_collective_does_not_depend_on_what_was_asked_before() ->
 
     def priced(order: list[float]) -> dict[float, float]:
         builder = ProgramBuilder()
-        wires = Wires(builder, topology, 0, merge=True)
+        wires = Wires(builder, topology, 0)
         return {size: sum(wires.together_s("all-reduce", groups, size)) for size in order}
 
     up, down = priced(sizes), priced(sizes[::-1])

@@ -25,6 +25,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from hashlib import blake2b
 from itertools import pairwise
 from threading import Lock
 from typing import NamedTuple
@@ -64,6 +65,14 @@ class Call(NamedTuple):
     size_bytes: float
 
 
+class OnLinks(NamedTuple):
+    """Flows, links that they load, and a colour of what they put there in all phases."""
+
+    flow: Ranks
+    link: Ranks
+    code: Colours
+
+
 @dataclass(frozen=True, eq=False)
 class Flows:
     """What the groups of a call put on links.
@@ -79,7 +88,7 @@ class Flows:
     latency_s
         [G] of all phases.
     by_link
-        [F] group, link, and a colour of what the first puts on the second in all phases.
+        Every group with every link that it loads once.
     """
 
     group: Ranks
@@ -89,7 +98,7 @@ class Flows:
     repeat: Ranks
     colour: Colours
     latency_s: Floats
-    by_link: tuple[Ranks, Ranks, Colours]
+    by_link: OnLinks
 
     @classmethod
     def of(cls, topology: Topology, call: Call) -> Flows:
@@ -130,7 +139,7 @@ class Flows:
         keys, which = np.unique(group * n_links + link, return_inverse=True)
         code = np.zeros(len(keys), np.uint64)
         np.add.at(code, which.ravel(), _mixed(phase, _digits(size_bytes)))
-        by_link = (*np.divmod(keys, n_links), code)
+        by_link = OnLinks(*np.divmod(keys, n_links), code)
         return cls(group, phase, link, size_bytes, repeat, colour, latency_s, by_link)
 
 
@@ -141,7 +150,7 @@ def _messages(topology: Topology, call: Call) -> Flows:
     hops = np.diff(found.ptr)
     group = np.repeat(np.arange(len(ends)), hops)
     links = found.links.astype(np.int64)
-    latency_s = np.bincount(group, topology.latency_s[links], len(ends))
+    latency_s = np.bincount(group, topology.latency_s[links], len(ends)).astype(np.float64)
     sizes = np.full(len(links), float(call.size_bytes))
     colour = _mixed(_digits(latency_s))
     once, first = np.ones_like(group), np.zeros_like(group)
@@ -292,15 +301,18 @@ class Symmetry:
     def refine(self) -> None:
         """Split colours by all calls that are known, until nothing changes."""
         self._calls |= self._missed
-        self._missed, self._shares, self.exact = {}, {}, True
+        self._missed, self.exact = {}, True
+        self._shares: dict[tuple[object, ...], tuple[int, list[Share]]] = {}
         flows = [flows_of(self.topology, call) for call in self._calls.values()]
         first = np.cumsum([0, *(len(of.colour) for of in flows)])
         start = [_mixed(of.colour, np.full(len(of.colour), i)) for i, of in enumerate(flows)]
-        columns = [
-            (of.by_link[0] + n, *of.by_link[1:]) for n, of in zip(first[:-1], flows, strict=True)
-        ]
-        loads = [np.concatenate(column) for column in zip(*columns, strict=True)]
-        member, of_place = self._members(list(self._calls.values()), first)
+        every = [of.by_link for of in flows]
+        loads = OnLinks(
+            np.concatenate([of.flow + n for n, of in zip(first[:-1], every, strict=True)]),
+            np.concatenate([of.link for of in every]),
+            np.concatenate([of.code for of in every]),
+        )
+        members = self._members(list(self._calls.values()), first)
         topology = self.topology
         classes = {name: hash_of(name) for name in topology.link_classes}
         of_class = np.array([classes[name] for name in topology.link_class], np.uint64)
@@ -313,13 +325,13 @@ class Symmetry:
         begin = np.concatenate([np.zeros(0, np.uint64), *start])
         known = 0
         while flows:
-            flow = _flow_colours(begin, loads, link, member, of_place, place)
-            finer = _mixed(place, _added(of_place, _mixed(flow[member]), self.n_places))
+            flow = _flow_colours(begin, loads, link, members, place)
+            finer = _mixed(place, self._at_places(members, flow))
             if _n_colours(finer) > self.most:
                 self.exact = False
                 break
             place = finer
-            link = _mixed(link, _added(loads[1], _mixed(loads[2], flow[loads[0]]), len(link)))
+            link = _mixed(link, _on_links(loads, flow, len(link)))
             found = _n_colours(place) + _n_colours(link) + _n_colours(flow)
             if found == known:
                 break
@@ -395,12 +407,11 @@ class Symmetry:
 
     def _is_equitable(self, call: Call, flows: Flows) -> bool:
         """Tell whether a call meets links of a colour, and places of a colour, alike."""
-        group, link, code = flows.by_link
-        member, of_place = self._members([call], np.zeros(1, np.int64))
-        loads = [group, link, code]
-        flow = _flow_colours(flows.colour, loads, self._link, member, of_place, self._place)
-        on_links = _added(link, _mixed(code, flow[group]), len(self._link))
-        at_places = _added(of_place, _mixed(flow[member]), self.n_places)
+        members = self._members([call], np.zeros(1, np.int64))
+        loads = flows.by_link
+        flow = _flow_colours(flows.colour, loads, self._link, members, self._place)
+        on_links = _on_links(loads, flow, len(self._link))
+        at_places = self._at_places(members, flow)
         first = np.zeros(int(self.class_of.max()) + 1, np.int64)
         first[self.class_of[::-1]] = np.arange(self.n_places)[::-1]
         return bool(
@@ -408,33 +419,49 @@ class Symmetry:
             and (at_places == at_places[first[self.class_of]]).all()
         )
 
-    def _members(self, calls: Sequence[Call], first: Ranks) -> tuple[Ranks, Ranks]:
-        """Return flow and place of every member of every group."""
+    def _at_places(self, members: Members, flow: Colours) -> Colours:
+        """Add up the colours of what each place takes part in."""
+        return _added(members.place, _mixed(flow[members.flow], members.part), self.n_places)
+
+    def _members(self, calls: Sequence[Call], first: Ranks) -> Members:
+        """Return flow and place of every member of every group, and its part in a message."""
         none = np.zeros(0, np.int64)
-        flow = [
-            np.repeat(np.arange(len(call.groups)) + n, call.groups.shape[1])
-            for call, n in zip(calls, first, strict=False)
-        ]
-        place = [self.place_of[call.groups.ravel()] for call in calls]
-        return np.concatenate([none, *flow]), np.concatenate([none, *place])
+        flow, place, part = [none], [none], [none]
+        for call, n in zip(calls, first, strict=False):
+            size = call.groups.shape[1]
+            flow.append(np.repeat(np.arange(len(call.groups)) + n, size))
+            place.append(self.place_of[call.groups.ravel()])
+            one = np.arange(size) * (call.op == "send")
+            part.append(np.tile(one, len(call.groups)))
+        return Members(*map(np.concatenate, (flow, place, part)))
+
+
+class Members(NamedTuple):
+    """Every member of every group: its flow, its place, and whether it gets a message."""
+
+    flow: Ranks
+    place: Ranks
+    part: Ranks
 
 
 def _flow_colours(
     begin: Colours,
-    loads: Sequence[npt.NDArray[np.int64] | Colours],
+    loads: OnLinks,
     link: Colours,
-    member: Ranks,
-    of_place: Ranks,
+    members: Members,
     place: Colours,
 ) -> Colours:
-    group, on_link, code = loads
-    at_links = _added(group, _mixed(code, link[on_link]), len(begin))
-    return _mixed(begin, at_links, _added(member, _mixed(place[of_place]), len(begin)))
+    at_links = _added(loads.flow, _mixed(loads.code, link[loads.link]), len(begin))
+    at_places = _added(members.flow, _mixed(place[members.place], members.part), len(begin))
+    return _mixed(begin, at_links, at_places)
+
+
+def _on_links(loads: OnLinks, flow: Colours, n_links: int) -> Colours:
+    """Add up the colours of the flows that load each link, and how they do."""
+    return _added(loads.link, _mixed(loads.code, flow[loads.flow]), n_links)
 
 
 def _key(call: Call) -> tuple[object, ...]:
-    from hashlib import blake2b
-
     digest = blake2b(np.ascontiguousarray(call.groups).tobytes(), digest_size=16).digest()
     return call.op, call.groups.shape, digest, call.size_bytes
 
@@ -463,6 +490,42 @@ def flows_of(topology: Topology, call: Call) -> Flows:
         while sum(len(flows.link) for _, flows in _flows.values()) > _MOST_LOADS:
             _flows.popitem(last=False)
     return found
+
+
+# Colours
+
+
+def hash_of(value: object) -> int:
+    """Return 64 bits that depend on a value's text alone."""
+    return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest(), "little")
+
+
+def _mixed(*columns: Colours | Ranks) -> Colours:
+    """Mix columns of numbers into one column of 64 bits each (finaliser of SplitMix64)."""
+    total = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        total = (total ^ column.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
+        total = (total ^ (total >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        total = (total ^ (total >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        total ^= total >> np.uint64(31)
+    return total
+
+
+def _digits(values: Floats) -> Colours:
+    """Return numbers that are equal where values are equal but for rounding."""
+    mantissa, exponent = np.frexp(values)
+    return _mixed(np.rint(mantissa * _DIGITS).astype(np.int64), exponent.astype(np.int64))
+
+
+def _added(where: Ranks, colours: Colours, n: int) -> Colours:
+    """Add up the colours of a multiset at each of n things."""
+    total = np.zeros(n, np.uint64)
+    np.add.at(total, where, colours)
+    return total
+
+
+def _n_colours(colours: Colours) -> int:
+    return len(np.unique(colours))
 
 
 _symmetries: OrderedDict[tuple[object, ...], tuple[Topology, Symmetry]] = OrderedDict()
@@ -513,8 +576,7 @@ def usual_calls(mesh: Mesh, *, wraps: bool = False, offloads: bool = False) -> l
     calls = []
     stages = range(len(mesh.stages))
     for stage in stages:
-        for groups in _grouped(mesh, stage):
-            calls.append(Call("all-reduce", groups, PROBE_BYTES))
+        calls += [Call("all-reduce", groups, PROBE_BYTES) for groups in _grouped(mesh, stage)]
         calls += _halos(mesh, stage)
         for op in COPIES if offloads else ():
             calls.append(Call(op, mesh.stage(stage)[:, None], PROBE_BYTES))

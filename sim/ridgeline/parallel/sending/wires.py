@@ -189,9 +189,8 @@ class Wires:
 
         While all others that share a node with it are at the same.
         """
-        near = np.isin(self.node[groups], self.node[groups[0]]).any(axis=1)
-        near[0] = True
-        return self._together_s(op, groups[near], size_bytes)
+        shares = np.isin(self.node[groups], self.node[groups[0]]).any(axis=1)
+        return self._together_s(op, groups[shares], size_bytes)
 
     def message_s(self, pairs: Ranks, which: int, *, together: bool) -> tuple[float, float]:
         """Return latency and seconds a byte of one of the messages [pairs, 2].

@@ -84,7 +84,7 @@ class Groups:
         builder = ProgramBuilder()
         self.prices.add_to(builder)
         far = self.prices.accounts[self.cluster.device.far_memory]
-        self.wires = Wires(builder, self.topology, far, merge=True)
+        self.wires = Wires(builder, self.topology, far)
         self.between = Between(self.wires, self.topology, self.devices)
         self._groups: dict[Key, Group | None] = {}
         self._ops: dict[Key, Ops | None] = {}

@@ -13,7 +13,6 @@ import numpy as np
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
-from ridgeline.parallel.lower import is_short
 from ridgeline.parallel.plans.plan import MOST_SAMPLES, Plan
 from ridgeline.parallel.plans.resolved import ALTERNATING
 from ridgeline.parallel.plans.stack_choice import choose_stack
@@ -227,7 +226,7 @@ class Searcher:
             ranks = shares.data * plan.tensor // apart
             return between.time_s(op, ranks, apart, size_bytes, plan)
 
-        alone = not between.folds(plan) and is_short(self.groups.limits.n_ops_of_all, plan)
+        alone = not between.folds(plan)
         return cut.bound(m, shares, time_of, alone=alone)
 
     def memory_bytes(self, group: Group, i: int) -> float:
