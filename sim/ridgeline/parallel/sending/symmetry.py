@@ -306,11 +306,11 @@ class Symmetry:
         flows = [flows_of(self.topology, call) for call in self._calls.values()]
         first = np.cumsum([0, *(len(of.colour) for of in flows)])
         start = [_mixed(of.colour, np.full(len(of.colour), i)) for i, of in enumerate(flows)]
-        every = [of.by_link for of in flows]
+        every, none = [of.by_link for of in flows], np.zeros(0, np.int64)
         loads = OnLinks(
-            np.concatenate([of.flow + n for n, of in zip(first[:-1], every, strict=True)]),
-            np.concatenate([of.link for of in every]),
-            np.concatenate([of.code for of in every]),
+            np.concatenate([none, *(of.flow + n for n, of in zip(first[:-1], every, strict=True))]),
+            np.concatenate([none, *(of.link for of in every)]),
+            np.concatenate([none.astype(np.uint64), *(of.code for of in every)]),
         )
         members = self._members(list(self._calls.values()), first)
         topology = self.topology
