@@ -30,6 +30,7 @@ from ridgeline.report.account import (
     time_account,
     traffic_account,
 )
+from ridgeline.report.physical_bounds import check_ledger
 from ridgeline.report.result import Details, Result
 from ridgeline.software.stack import Stack
 from ridgeline.workload import optimizers
@@ -225,8 +226,7 @@ def _played(
     step = play_step(model, cluster, run, run.stack, fold=fold, reference=reference)
     run, network, graph, lowered, timeline = step
     wide, device = run.widest(), cluster.device
-    contention = run.stack.overlap.contention
-    time = time_account(lowered, timeline, device, contention=contention)
+    time = time_account(lowered, timeline, device)
     memory = memory_account(timeline)
     step_time_s = timeline.makespan_s
     useful = graph.useful_flops * wide.micro_batches * wide.data
@@ -235,6 +235,8 @@ def _played(
         useful * issued_share(lowered) / step_time_s / (matrix_peak(lowered, cluster) * run.devices)
     )
     samples_per_s = run.global_batch / step_time_s
+    traffic_bytes = traffic_account(timeline)
+    check_ledger(timeline, device, run.devices)
     return Result(
         step_time_s=step_time_s,
         samples_per_s=samples_per_s,
@@ -245,7 +247,7 @@ def _played(
         time_s=time.parts_s,
         energy_j=energy_account(timeline, device.idle_power.value, run.devices),
         memory_bytes={**memory, "capacity": int(device.capacity_bytes)},
-        traffic_bytes=traffic_account(timeline),
+        traffic_bytes=traffic_bytes,
         kept_bytes=kept_account(lowered, timeline),
         bound=next(iter(time.limits_s)),
         limits_s=time.limits_s,
@@ -311,10 +313,11 @@ def play_step(
     topology = topology or shared_topology(cluster, run.devices)
     lowered = lower(graph, wide, cluster, topology, fold=fold)
     timeline = _executor(reference)(lowered.program)
-    if run.stack.overlap.contention:
+    if lowered.talks:
         from ridgeline.parallel.sending.contention import with_contention
 
-        timeline = with_contention(timeline, lowered, cluster.device)
+        channels = run.stack.overlap.contention
+        timeline = with_contention(timeline, lowered, cluster.device, channels=channels)
     return PlayedStep(run, network, graph, lowered, timeline)
 
 

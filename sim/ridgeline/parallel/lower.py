@@ -40,7 +40,7 @@ from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recomputing.recompute import with_recompute
 from ridgeline.parallel.sending.spread import waited
 from ridgeline.parallel.sending.symmetry import PROBE_BYTES, Symmetry, symmetry_of
-from ridgeline.parallel.sending.wires import Talk, Wires
+from ridgeline.parallel.sending.wires import FarMemory, Talk, Wires
 from ridgeline.parallel.stages.partition import Cut, Partition, Shares, partition
 from ridgeline.parallel.stages.schedules import SCHEDULES
 from ridgeline.parallel.steps.draft import Draft, Subject, draft_of
@@ -96,9 +96,9 @@ class Lowered:
         The collectives at the end of one step, in the order in which they are issued.
     whole
         Kinds of ops that could not be divided by `tensor`, and how many.
-    unlike
-        Whether a simulated rank stands for ranks that send faster, as an upper bound: there were
-        more classes of ranks than can be afforded.
+    fastest_s
+        Where there are more classes of ranks than can be afforded, and the slowest group stands
+        for all: by cost row, what the fastest takes alone.
     """
 
     program: Program
@@ -110,7 +110,7 @@ class Lowered:
     classes: tuple[tuple[int, ...], ...]
     schedules: tuple[Schedule, ...]
     whole: dict[str, int] = field(default_factory=dict)
-    unlike: bool = False
+    fastest_s: dict[int, float] = field(default_factory=dict)
 
     @property
     def ops(self) -> tuple[Op, ...]:
@@ -143,7 +143,8 @@ def lower(
     prices = Prices(cluster.device, waited(plan), idle_s)
     fold = fold and not plan.replicas  # each replica has messages of its own
     mixture = mixture_degree(graph, plan)
-    far, mesh = prices.accounts[cluster.device.far_memory], Mesh.of(plan, mixture)
+    name, mesh = cluster.device.far_memory, Mesh.of(plan, mixture)
+    far = FarMemory(prices.accounts[name], prices.resources[name])
     wires = Wires(ProgramBuilder(), topology, far)
     division = ShardingSpec(
         expert=plan.expert,
@@ -194,7 +195,7 @@ def lower(
         classes=draft.classes,
         schedules=draft.schedules,
         whole=sharded.whole,
-        unlike=draft.unlike,
+        fastest_s=draft.fastest_s,
     )
 
 
@@ -257,7 +258,7 @@ def _written(
         talks=wires.talks,
         classes=tuple(members for team in step.teams for members in team.members),
         schedules=tuple(step.ends.schedules),
-        unlike=wires.symmetry is not None and not wires.symmetry.exact,
+        fastest_s=wires.fastest_s,
     )
 
 

@@ -13,6 +13,10 @@ One flow is simulated for its colour. Its links are resources that stand for all
 colour, and it loads each with what *all* flows of its colour put there; it rises with the level of
 one of them (`weight` of `engine.program`, rule 3).
 
+Links between switches that can never be full are left out: those whose flows, each as fast as the
+links of its nodes let it be, need no more than their bandwidth together. They hold nobody up, and
+on large fabrics they are all that differs between nodes.
+
 What a step sends is known when it is written. So a `Symmetry` starts from what steps of the plan
 usually send (`usual_calls`), and is asked for every call that is written; one that it is not
 equitable for is added, and the step is written again (`Symmetry.missed`).
@@ -24,7 +28,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from hashlib import blake2b
 from itertools import pairwise
 from threading import Lock
@@ -34,7 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.network.routing import ADAPTIVE, ROUTINGS, routes
-from ridgeline.network.schedule import Schedule, loads_of
+from ridgeline.network.schedule import Schedule, closed_form_time_s, loads_of
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.parallel.division.labels import GRID, HALO
 from ridgeline.parallel.division.reach import written
@@ -43,9 +47,13 @@ from ridgeline.parallel.sending.chosen import COPIES, schedule_of
 
 Colours = npt.NDArray[np.uint64]
 
+MOST_DEVICES = 4096
+"""Of more, not all flows are looked at: that would take a minute."""
 PROBE_BYTES = 64e6
 """A collective that is long enough for its bandwidth."""
 _DIMENSIONS = ("tensor", "spatial", "context", "data")
+_MOST_PRICED = 4096  # calls whose schedules are kept
+_FULL = 1 + 1e-9
 _DIGITS = 2.0**36  # of a load: those that differ by rounding are equal
 
 
@@ -119,7 +127,7 @@ class Flows:
             np.concatenate([*none, *(loads.links for _, _, loads in parts)]).astype(np.int64),
             np.concatenate([*none, *(loads.bytes for _, _, loads in parts)]),
             np.repeat(np.array(rounds, np.int64), counts),
-            np.array([hash_of(_kind(schedules[g])) for g in groups], np.uint64),
+            np.array([hash_of(_kind(schedules[g], topology)) for g in groups], np.uint64),
             np.array([math.fsum(each) for each in late]),
         )
 
@@ -153,14 +161,24 @@ def _messages(topology: Topology, call: Call) -> Flows:
     latency_s = np.bincount(group, topology.latency_s[links], len(ends)).astype(np.float64)
     sizes = np.full(len(links), float(call.size_bytes))
     colour = _mixed(_digits(latency_s))
+    for name in sorted(topology.link_classes):
+        is_one = np.array([topology.link_class[link] == name for link in links.tolist()], np.bool_)
+        hops_of = np.bincount(group[is_one], minlength=len(ends))
+        colour = _mixed(colour, hops_of)
     once, first = np.ones_like(group), np.zeros_like(group)
     start_s = latency_s + topology.collective_latency_s
     return Flows.joined(group, first, links, sizes, once, colour, start_s)
 
 
-def _kind(schedule: Schedule) -> tuple[object, ...]:
+def _kind(schedule: Schedule, topology: Topology) -> tuple[object, ...]:
+    """Return the algorithm of a schedule, its rounds, and its bytes by class of link."""
     rounds = [(f"{phase.latency_s:.10e}", phase.repeat) for phase in schedule.phases]
-    return schedule.algorithm, *rounds
+    on_wire: dict[str, float] = {}
+    for link, size in schedule.bytes_on_wire().items():
+        name = topology.link_class[link]
+        on_wire[name] = on_wire.get(name, 0.0) + size
+    sizes = [(name, f"{size:.10e}") for name, size in sorted(on_wire.items())]
+    return schedule.algorithm, *rounds, *sizes
 
 
 def _schedules(topology: Topology, call: Call) -> Iterator[tuple[int, Schedule]]:
@@ -266,6 +284,24 @@ class Share(NamedTuple):
     weight: float
 
 
+class PricedCall(NamedTuple):
+    """A call, as one of its groups plays it for all of a class.
+
+    Attributes
+    ----------
+    schedule
+        Of that group alone.
+    shares
+        What it carries for the others, by phase.
+    fastest_s
+        What the fastest group takes alone, where the slowest stands for all; else 0.
+    """
+
+    schedule: Schedule
+    shares: list[Share]
+    fastest_s: float = 0.0
+
+
 class Symmetry:
     """Colours of places, links and flows of one plan on one topology.
 
@@ -274,8 +310,8 @@ class Symmetry:
     calls
         What steps of the plan usually send (`usual_calls`).
     most
-        Classes of places that can be afforded. Where there are more, colours are not split to the
-        end, and the slowest flow stands for all of a class.
+        Classes of places that can be afforded. Where there are more, all places are taken as one
+        class, and for each call the slowest flow stands for all: nearly a bound.
 
     Attributes
     ----------
@@ -289,10 +325,11 @@ class Symmetry:
 
     def __init__(self, topology: Topology, mesh: Mesh, calls: Sequence[Call], most: int) -> None:
         self.topology, self.most = topology, most
-        self.place_of = np.zeros(topology.n_devices, np.int64)
+        self.place_of, self.stage_of = np.zeros((2, topology.n_devices), np.int64)
         for stage in range(len(mesh.stages)):
             ranks = mesh.replica(stage)
             self.place_of[ranks] = np.arange(len(ranks))
+            self.stage_of[ranks] = stage
         self.n_places = len(mesh.replica(0))
         self._calls = {_key(call): call for call in calls}
         self._missed: dict[tuple[object, ...], Call] = {}
@@ -301,38 +338,39 @@ class Symmetry:
     def refine(self) -> None:
         """Split colours by all calls that are known, until nothing changes."""
         self._calls |= self._missed
-        self._missed, self.exact = {}, True
-        self._shares: dict[tuple[object, ...], tuple[int, list[Share]]] = {}
-        flows = [flows_of(self.topology, call) for call in self._calls.values()]
+        self._missed = {}
+        self.exact = self.topology.n_devices <= MOST_DEVICES
+        self._shares: dict[tuple[object, ...], list[Share]] = {}
+        self._of_regime: dict[tuple[object, ...], tuple[int, int, list[Share]]] = {}
+        self._priced: dict[tuple[object, ...], PricedCall] = {}
+        calls = list(self._calls.values()) if self.exact else []
+        flows = [flows_of(self.topology, call) for call in calls]
+        self._find_never_full(calls, flows)
         first = np.cumsum([0, *(len(of.colour) for of in flows)])
         start = [_mixed(of.colour, np.full(len(of.colour), i)) for i, of in enumerate(flows)]
-        every, none = [of.by_link for of in flows], np.zeros(0, np.int64)
+        begin = np.concatenate([np.zeros(0, np.uint64), *start])
+        every, none = [self._loads(of) for of in flows], np.zeros(0, np.int64)
         loads = OnLinks(
             np.concatenate([none, *(of.flow + n for n, of in zip(first[:-1], every, strict=True))]),
             np.concatenate([none, *(of.link for of in every)]),
             np.concatenate([none.astype(np.uint64), *(of.code for of in every)]),
         )
-        members = self._members(list(self._calls.values()), first)
+        members = self._members(calls, first)
         topology = self.topology
         classes = {name: hash_of(name) for name in topology.link_classes}
         of_class = np.array([classes[name] for name in topology.link_class], np.uint64)
-        link = _mixed(
-            of_class,
-            _digits(topology.bandwidth_bytes_per_s),
-            _digits(topology.energy_j_per_byte),
-        )
-        place = np.zeros(self.n_places, np.uint64)
-        begin = np.concatenate([np.zeros(0, np.uint64), *start])
-        known = 0
+        link = _mixed(of_class, _digits(topology.bandwidth_bytes_per_s))
+        place, known = np.zeros(self.n_places, np.uint64), 0
         while flows:
             flow = _flow_colours(begin, loads, link, members, place)
-            finer = _mixed(place, self._at_places(members, flow))
-            if _n_colours(finer) > self.most:
-                self.exact = False
-                break
-            place = finer
+            place = _mixed(place, self._at_places(members, flow))
             link = _mixed(link, _on_links(loads, flow, len(link)))
-            found = _n_colours(place) + _n_colours(link) + _n_colours(flow)
+            found = _n_colours(place)
+            if found > self.most:
+                self.exact = False
+                place[:] = 0
+                break
+            found += _n_colours(link) + _n_colours(flow)
             if found == known:
                 break
             known = found
@@ -341,7 +379,86 @@ class Symmetry:
         order = np.argsort(np.argsort(where))
         self.class_of = order[number.ravel()]
         _, where, number = np.unique(link, return_index=True, return_inverse=True)
-        self.link_of = where[number.ravel()]  # the first link of its colour
+        self.link_of = where[number.ravel()] if self.exact else self._stand_ins()
+
+    def _find_never_full(self, calls: Sequence[Call], flows: Sequence[Flows]) -> None:
+        """Find the links between switches that all their flows together cannot fill.
+
+        Of calls of the same groups one goes on at a time.
+        """
+        outside = self._outside
+        self._most_on: dict[tuple[object, ...], Floats] = {}
+        total: Floats = np.zeros(int(outside.sum()))
+        if len(total):
+            for call, of in zip(calls, flows, strict=True):
+                key = _key(call._replace(op="", size_bytes=0))
+                mine = self._at_most(of)
+                before = self._most_on.get(key)
+                self._most_on[key] = mine if before is None else np.maximum(before, mine)
+            total += sum(self._most_on.values())
+        self._total = total
+        self._never_full = np.zeros(len(outside), np.bool_)
+        self._never_full[outside] = total <= self._rates * _FULL
+
+    @cached_property
+    def _outside(self) -> npt.NDArray[np.bool_]:
+        """[L] Whether both ends of a link are outside of all nodes."""
+        topology = self.topology
+        ends = topology.node_of[topology.source], topology.node_of[topology.target]
+        outside: npt.NDArray[np.bool_] = (ends[0] < 0) & (ends[1] < 0)
+        return outside
+
+    @cached_property
+    def _rates(self) -> Floats:
+        """Bandwidth of the links outside of all nodes."""
+        rates: Floats = self.topology.bandwidth_bytes_per_s[self._outside]
+        return rates
+
+    def _at_most(self, flows: Flows) -> Floats:
+        """Return what flows put at most on the links outside, in bytes a second, all together."""
+        n_phases = int(flows.phase.max(initial=0)) + 1
+        of_phase = flows.group * n_phases + flows.phase
+        rate = np.full(len(flows.colour) * n_phases, np.inf)
+        inside = ~self._outside[flows.link]
+        own = self.topology.bandwidth_bytes_per_s[flows.link[inside]] / flows.size_bytes[inside]
+        np.minimum.at(rate, of_phase[inside], own)
+        number = np.cumsum(self._outside) - 1
+        links = number[flows.link[~inside]]
+        n = len(self._rates)
+        each = flows.size_bytes[~inside] * rate[of_phase[~inside]]
+        pairs, which = np.unique(flows.group[~inside] * n + links, return_inverse=True)
+        most = np.zeros(len(pairs))
+        np.maximum.at(most, which.ravel(), each)
+        at_most: Floats = np.bincount(pairs % n if n else pairs, most, n).astype(np.float64)
+        return at_most
+
+    def _loads(self, flows: Flows) -> OnLinks:
+        """Return what flows put on the links that may be full."""
+        loads = flows.by_link
+        kept = ~self._never_full[loads.link]
+        return OnLinks(loads.flow[kept], loads.link[kept], loads.code[kept])
+
+    def _stand_ins(self) -> Ranks:
+        """Return by link one that stands for it where links of nodes of a stage are taken as one.
+
+        Links outside of the nodes stand for themselves.
+        """
+        topology = self.topology
+        stages: dict[int, set[int]] = {}
+        for rank, node in enumerate(topology.node_of[topology.devices].tolist()):
+            stages.setdefault(node, set()).add(int(self.stage_of[rank]))
+        stage_sets = {node: tuple(sorted(found)) for node, found in stages.items()}
+        found: dict[object, int] = {}
+        like = np.arange(topology.n_links)
+        kinds, node_of = topology.vertex_kinds, topology.node_of.tolist()
+        ends = zip(topology.source.tolist(), topology.target.tolist(), strict=True)
+        for link, (source, target) in enumerate(ends):
+            homes = [stage_sets.get(node_of[end], ()) for end in (source, target)]
+            if any(homes):
+                rate = float(topology.bandwidth_bytes_per_s[link])
+                key = (*homes, kinds[source], kinds[target], topology.link_class[link], rate)
+                like[link] = found.setdefault(key, link)
+        return like
 
     @property
     def missed(self) -> bool:
@@ -357,58 +474,99 @@ class Symmetry:
         """Return the classes of the members of every group: flows of a class have equal ones."""
         return [frozenset(row) for row in self.class_of[self.place_of[groups]].tolist()]
 
-    def priced(self, call: Call, which: int) -> tuple[Schedule, list[Share]]:
+    def priced(self, call: Call, which: int) -> PricedCall:
         """Return the schedule of one group, and what it carries for all of its class.
 
-        Where colours could not be split to the end, that of the slowest of the class.
+        Where there are too many classes, that of the slowest group.
         """
+        known = (*_key(call), which)
+        if known not in self._priced:
+            if len(self._priced) > _MOST_PRICED:
+                self._priced.clear()
+            self._priced[known] = self._price(call, which)
+        return self._priced[known]
+
+    def _price(self, call: Call, which: int) -> PricedCall:
         schedule = schedule_of(call.op, self.topology, call.groups[which], call.size_bytes)
         regime = _key(call._replace(size_bytes=0)), schedule.algorithm, len(schedule.phases)
+        if not self.exact:
+            if regime not in self._of_regime:
+                self._of_regime[regime] = self._slowest(call)
+            slow, fast, shares = self._of_regime[regime]
+            of_slow, of_fast = (
+                schedule_of(call.op, self.topology, call.groups[i], call.size_bytes)
+                for i in (slow, fast)
+            )
+            return PricedCall(of_slow, shares, closed_form_time_s(of_fast, self.topology))
         kin = frozenset(self.class_of[self.place_of[call.groups[which]]].tolist())
         if (regime, kin) not in self._shares:
             flows = flows_of(self.topology, call)
-            if self.exact and not self._is_equitable(call, flows):
+            if not self._is_equitable(call, flows):
                 self._missed[_key(call)] = call
             alike = np.array([one == kin for one in self.kin(call.groups)])
             self._shares[regime, kin] = self._shared(flows, alike, which)
-        which, shares = self._shares[regime, kin]
-        if not self.exact:
-            schedule = schedule_of(call.op, self.topology, call.groups[which], call.size_bytes)
-        return schedule, shares
+        return PricedCall(schedule, self._shares[regime, kin])
 
-    def _shared(self, flows: Flows, alike: Ranks, which: int) -> tuple[int, list[Share]]:
+    def _slowest(self, call: Call) -> tuple[int, int, list[Share]]:
+        """Return the group that takes longest while all others are at it, and its shares.
+
+        Between them the group that takes least alone.
+
+        On many devices the slowest of the first, the middle and the last group, while those are at
+        it that share a node with them.
+        """
+        groups = np.arange(len(call.groups))
+        picks = groups
+        if self.topology.n_devices > MOST_DEVICES:
+            picks = np.unique([0, len(groups) // 2, len(groups) - 1])
+            node = self.topology.node_of[self.topology.devices][call.groups]
+            groups = np.flatnonzero(np.isin(node, node[picks]).any(axis=1))
+        flows = flows_of(self.topology, call._replace(groups=call.groups[groups]))
+        n_phases = int(flows.phase.max(initial=0)) + 1
+        at = flows.phase * self.topology.n_links + flows.link
+        total = np.bincount(at, flows.size_bytes, n_phases * self.topology.n_links)
+        byte_s = flows.repeat / self.topology.bandwidth_bytes_per_s[flows.link]
+
+        def times_s(sizes: Floats) -> Floats:
+            each_s = np.zeros((len(flows.colour), n_phases))
+            np.maximum.at(each_s, (flows.group, flows.phase), sizes * byte_s)
+            of_groups: Floats = each_s.sum(axis=1) + flows.latency_s
+            return of_groups
+
+        picked = np.isin(groups, picks)
+        slow = int(np.argmax(np.where(picked, times_s(total[at]), -1.0)))
+        fast = int(np.argmin(np.where(picked, times_s(flows.size_bytes), np.inf)))
+        shares = self._shared(flows, np.ones(len(groups), np.bool_), slow)
+        return int(groups[slow]), int(groups[fast]), shares
+
+    def _shared(self, flows: Flows, alike: npt.NDArray[np.bool_], which: int) -> list[Share]:
         """Add up what flows of a class put on links, as shares of one of them."""
-        mine = alike[flows.group]
         n_links = self.topology.n_links
-        n_phases = int(flows.phase.max(initial=-1)) + 1
-        total = np.bincount(
-            flows.phase[mine] * n_links + flows.link[mine], flows.size_bytes[mine],
-            n_phases * n_links,
-        ).reshape(n_phases, n_links)  # fmt: skip
-        if not self.exact:
-            busy_s = (
-                total[flows.phase, flows.link] / self.topology.bandwidth_bytes_per_s[flows.link]
-            )
-            each_s = np.zeros((len(flows.colour), max(n_phases, 1)))
-            np.maximum.at(each_s, (flows.group, flows.phase), busy_s * flows.repeat)
-            time_s = np.where(alike, each_s.sum(axis=1) + flows.latency_s, -1.0)
-            which = int(np.argmax(time_s))
+        at = flows.phase * n_links + flows.link
+        mine = alike[flows.group]
+        own = np.flatnonzero((flows.group == which) & ~self._never_full[flows.link])
+        wanted, where = np.unique(at[own], return_inverse=True)
+        found = np.searchsorted(wanted, at)
+        found[found == len(wanted)] = 0
+        mine &= wanted[found] == at if len(wanted) else False
+        total = np.bincount(found[mine], flows.size_bytes[mine], len(wanted))[where.ravel()]
         shares = []
-        own = flows.group == which
-        for phase in range(n_phases):
-            here = own & (flows.phase == phase)
+        for phase in range(int(flows.phase.max(initial=-1)) + 1):
+            here = (flows.group == which) & (flows.phase == phase)
             most = float(flows.size_bytes[here].max(initial=0.0))
             links: dict[int, float] = {}
-            for link in flows.link[here].tolist() if most else ():
-                like, load = int(self.link_of[link]), float(total[phase, link]) / most
+            for i in np.flatnonzero(flows.phase[own] == phase).tolist():
+                like, load = int(self.link_of[flows.link[own[i]]]), float(total[i]) / most
                 links[like] = max(links.get(like, 0.0), load)
             shares.append(Share(links, max(links.values(), default=1.0)))
-        return which, shares
+        return shares
 
     def _is_equitable(self, call: Call, flows: Flows) -> bool:
         """Tell whether a call meets links of a colour, and places of a colour, alike."""
         members = self._members([call], np.zeros(1, np.int64))
-        loads = flows.by_link
+        if not self._stays_below(call, flows):
+            return False
+        loads = self._loads(flows)
         flow = _flow_colours(flows.colour, loads, self._link, members, self._place)
         on_links = _on_links(loads, flow, len(self._link))
         at_places = self._at_places(members, flow)
@@ -418,6 +576,16 @@ class Symmetry:
             (on_links == on_links[self.link_of]).all()
             and (at_places == at_places[first[self.class_of]]).all()
         )
+
+    def _stays_below(self, call: Call, flows: Flows) -> bool:
+        """Tell whether links that are left out cannot be full with a call, either."""
+        if not self._never_full.any():
+            return True
+        mine = self._at_most(flows)
+        before = self._most_on.get(_key(call._replace(op="", size_bytes=0)))
+        more = mine if before is None else np.maximum(mine - before, 0.0)
+        full = self._total + more > self._rates * _FULL
+        return not (full & self._never_full[self._outside]).any()
 
     def _at_places(self, members: Members, flow: Colours) -> Colours:
         """Add up the colours of what each place takes part in."""

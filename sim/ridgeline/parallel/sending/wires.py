@@ -8,6 +8,7 @@ its cost row carries the bytes that all of these put on a link, on one link for 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -41,13 +42,20 @@ class Talk(NamedTuple):
     ranks: int
 
 
+class FarMemory(NamedTuple):
+    """Numbers of the far memory of a program's devices: ledger account and resource."""
+
+    account: int
+    resource: int
+
+
 class Wires:
     """Cost rows of everything that is sent.
 
     Parameters
     ----------
-    far_account
-        Ledger account of the devices' far memory.
+    far
+        The devices' far memory.
     symmetry
         Which groups one is simulated for; None: every group is.
     """
@@ -56,15 +64,16 @@ class Wires:
         self,
         builder: ProgramBuilder,
         topology: Topology,
-        far_account: int,
+        far: FarMemory,
         symmetry: Symmetry | None = None,
     ) -> None:
         self.builder, self.topology, self.symmetry = builder, topology, symmetry
-        self.far_account = far_account
+        self.far = far
         self.lying = Lying.of(topology)
         self.node, self.place = self.lying.node, self.lying.place
         self.dimension_of_row: dict[int, str] = {}
         self.talks: dict[tuple[int, str], Talk] = {}  # by cost row and label of a task
+        self.fastest_s: dict[int, float] = {}  # by cost row, where the slowest stands for all
         self._rows: dict[tuple[object, ...], tuple[int, Schedule]] = {}
         self._resources: dict[int, int] = {}
         self._loads: dict[tuple[object, ...], Floats] = {}
@@ -132,20 +141,28 @@ class Wires:
             group = call.groups[which]
             schedule = schedule_of(call.op, self.topology, group, call.size_bytes)
             shares: list[Share] = []
+            fastest_s = 0.0
         else:
-            schedule, shares = self.symmetry.priced(call, which)
-        phases = []
+            schedule, shares, fastest_s = self.symmetry.priced(call, which)
+        phases, passed = [], self._memory_bytes(schedule)
+        most_of = [float(loads_of(of).bytes.max(initial=0.0)) for of in schedule.phases]
+        whole = math.fsum(of.repeat * m for of, m in zip(schedule.phases, most_of, strict=True))
         for number, rounds in enumerate(schedule.phases):
             loads = loads_of(rounds)
-            most, weight = float(loads.bytes.max(initial=0.0)), 1.0
+            most, weight = most_of[number], 1.0
             works = dict(zip(loads.links.tolist(), loads.bytes.tolist(), strict=True))
             if shares and most:
                 share = shares[number]
                 works = {link: most * load for link, load in share.links.items()}
                 weight = share.weight
             resources = {self._resource(link): work for link, work in works.items() if work}
+            if most:  # what is sent passes the memory of each device while it is sent
+                resources[self.far.resource] = passed * most / whole
             phases.append(Phase(rounds.latency_s, resources, rounds.repeat * repeat, weight))
-        return self.builder.add_cost(phases, self._events(schedule, repeat)), schedule
+        row = self.builder.add_cost(phases, self._events(schedule, repeat))
+        if fastest_s:
+            self.fastest_s[row] = repeat * fastest_s
+        return row, schedule
 
     def _resource(self, link: int) -> int:
         if link not in self._resources:
@@ -168,11 +185,16 @@ class Wires:
         for (name, price_j), size in on_wire.items():
             account = self.builder.add_account("network", name, "B", price_j)
             events[account] = events.get(account, 0.0) + size
+        members = 1 if schedule.op.partition(" ")[0] in {"send", "copy"} else schedule.n_ranks
+        events[self.far.account] = members * self._memory_bytes(schedule) * repeat
+        return events
+
+    def _memory_bytes(self, schedule: Schedule) -> float:
+        """Return the bytes that pass the far memory of each member, those of a message at once."""
         kind = schedule.op.partition(" ")[0]
         each, once = _MEMORY_PASSES.get(kind, (1, 1))
         members = 1 if kind in {"send", "copy"} else schedule.n_ranks
-        events[self.far_account] = (each * members + once) * schedule.size_bytes * repeat
-        return events
+        return (each + once / members) * schedule.size_bytes
 
     # Without a row: what bounds of a search are made of
 

@@ -43,7 +43,7 @@ class Draft:
     talks: dict[tuple[int, str], Talk]
     classes: tuple[tuple[int, ...], ...]
     schedules: tuple[Schedule, ...]
-    unlike: bool
+    fastest_s: dict[int, float]
 
 
 @dataclass(frozen=True, eq=False)
