@@ -55,7 +55,7 @@ def test_a_flow_loads_what_its_mates_load() -> None:
     symmetry = Symmetry(topology, mesh, [call], 8)
     assert [places.tolist() for places in symmetry.members] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     for which in (0, 4):
-        _, (share,) = symmetry.priced(call, which)
+        (share,) = symmetry.priced(call, which).shares
         assert max(share.links.values()) == share.weight == 4
 
 
