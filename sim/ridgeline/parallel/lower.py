@@ -10,6 +10,7 @@ prices of its ops are filled in for each device.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import pairwise
@@ -31,7 +32,7 @@ from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.parallel.memory.communicators import with_communicators
 from ridgeline.parallel.pass_manager import run_passes
 from ridgeline.parallel.passes.optimizer_kernels import ISSUED
-from ridgeline.parallel.plans.mesh import Mesh
+from ridgeline.parallel.plans.mesh import Mesh, Ranks
 from ridgeline.parallel.plans.mixtures import mixture_degree
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.plans.replicas import counts_of
@@ -40,7 +41,8 @@ from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recomputing.recompute import with_recompute
 from ridgeline.parallel.sending.spread import waited
 from ridgeline.parallel.sending.symmetry import PROBE_BYTES, Symmetry, symmetry_of
-from ridgeline.parallel.sending.wires import FarMemory, Talk, Wires
+from ridgeline.parallel.sending.wires import FarMemory, Talk, Wires, slowest_message
+from ridgeline.parallel.stages.cuts import Pace
 from ridgeline.parallel.stages.partition import Cut, Partition, Shares, partition
 from ridgeline.parallel.stages.schedules import SCHEDULES
 from ridgeline.parallel.steps.draft import Draft, Subject, draft_of
@@ -169,7 +171,8 @@ def lower(
     rates = peak_rates(cluster.device)
     times = [cost.spans(rates).time_s for cost in costs] if n_parts > 1 else []
     shares = _shares(plan, wires, mesh) if plan.replicas else None
-    cut = _cut(Same(local), tuple(times), n_parts, plan.stage_balance, shares)
+    pace = pace_of(plan, topology, [mesh.replica(k) for k in range(len(mesh.stages))])
+    cut = _cut(Same(local), tuple(times), n_parts, plan.stage_balance, shares, pace)
     _check_ties(graph.name, plan, cut)
 
     def write() -> Draft:
@@ -283,10 +286,40 @@ def _local(key: Same, division: ShardingSpec, recompute: str) -> tuple[ShardedGr
 
 @lru_cache(maxsize=8)
 def _cut(
-    key: Same, times: tuple[float, ...], n_stages: int, where: Cut, shares: Shares | None
+    key: Same,
+    times: tuple[float, ...],
+    n_stages: int,
+    where: Cut,
+    shares: Shares | None,
+    pace: Pace | None,
 ) -> Partition:
     """Cut a graph into stages; the same graph with the same times is cut once."""
-    return partition(key.graph, times, n_stages, where, shares)
+    return partition(key.graph, times, n_stages, where, shares, pace)
+
+
+def knows_pace(plan: Plan) -> bool:
+    """Whether a plan's stages are cut by what they send, too: one part of the layers each."""
+    return (
+        plan.pipeline > 1
+        and plan.virtual_stages == 1
+        and not plan.replicas
+        and plan.stage_balance == "even"
+    )
+
+
+def pace_of(plan: Plan, topology: Topology, stages: Sequence[Ranks]) -> Pace | None:
+    """Return the pace of a plan whose stages are cut by it.
+
+    Parameters
+    ----------
+    stages
+        Ranks of every stage; those of equal place send to each other.
+    """
+    if not knows_pace(plan):
+        return None
+    ends = [np.stack(pair, axis=1).astype(np.int64).tobytes() for pair in pairwise(stages)]
+    late_s, byte_s = zip(*(slowest_message(topology, pairs) for pairs in ends), strict=True)
+    return Pace(plan.micro_batches, late_s, byte_s, plan.schedule != "gpipe")
 
 
 def _shares(plan: Plan, wires: Wires, mesh: Mesh) -> Shares:

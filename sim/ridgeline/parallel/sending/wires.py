@@ -9,11 +9,13 @@ its cost row carries the bytes that all of these put on a link, on one link for 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 
 from ridgeline.engine.builder import Phase, ProgramBuilder
+from ridgeline.network.routing import routes
 from ridgeline.network.schedule import Schedule, closed_form_time_s, loads_of
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.parallel.division.labels import HALO
@@ -258,3 +260,31 @@ class Wires:
                 total[loads.links] += loads.bytes / most
             self._loads[key] = total
         return self._loads[key]
+
+
+_MOST_PAIRS = 256
+
+
+@lru_cache(maxsize=1024)
+def slowest_message(topology: Topology, pairs: bytes) -> tuple[float, float]:
+    """Return latency and seconds a byte of the slowest of some messages at the same time.
+
+    Of many messages that of the first, the middle and the last, while others of their nodes go on.
+
+    Parameters
+    ----------
+    pairs
+        [P, 2] int64 ranks, as bytes.
+    """
+    ends = np.frombuffer(pairs, np.int64).reshape(-1, 2)
+    ends = ends[np.argsort(ends[:, 0], kind="stable")]
+    if len(ends) > _MOST_PAIRS:
+        node = topology.node_of[topology.devices][ends]
+        picks = np.array([0, len(ends) // 2, len(ends) - 1])
+        ends = ends[np.isin(node, node[picks]).any(axis=1)]
+    found = routes(topology, *topology.devices.astype(np.int64)[ends].T)
+    message = np.repeat(np.arange(len(ends)), np.diff(found.ptr))
+    loads = np.bincount(found.links, minlength=topology.n_links)
+    each_s = loads[found.links] / topology.bandwidth_bytes_per_s[found.links]
+    late_s = np.bincount(message, topology.latency_s[found.links], len(ends)).max()
+    return topology.collective_latency_s + float(late_s), float(each_s.max())

@@ -10,10 +10,12 @@ import numpy as np
 from ridgeline.errors import RidgelineError
 from ridgeline.network.routing import routes
 from ridgeline.network.topology import Topology
+from ridgeline.parallel.lower import pace_of
 from ridgeline.parallel.plans.mesh import Mesh
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.sending.symmetry import symmetry_of
 from ridgeline.parallel.sending.wires import Wires
+from ridgeline.parallel.stages.cuts import Pace
 from ridgeline.study.planner.group import Floats, Ints
 
 _FEW = 256
@@ -157,6 +159,11 @@ class Between:
             each = self._each((source, target), ranks, folded)
             self._messages[known] = min(late for late, _ in each), min(slope for _, slope in each)
         return self._messages[known]
+
+    def pace(self, plan: Plan) -> Pace | None:
+        """Return by what stages are cut, as `lower` does."""
+        ranks = np.arange(plan.devices, dtype=np.int64).reshape(plan.pipeline, -1)
+        return pace_of(plan, self.topology, list(ranks))
 
     def _each(self, way: tuple[int, int], ranks: int, folded: bool) -> list[tuple[float, float]]:
         """Return latency and seconds a byte of messages of ranks that lie unlike each other."""

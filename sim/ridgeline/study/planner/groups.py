@@ -159,6 +159,7 @@ class Groups:
             whole(ops.once_s),
             crossing(told, taken, key.tensor),
             whole(self._issued_s(told, ops.home)),
+            whole(np.array([float(unit.send_bytes) for unit in told.parts])),
             starts,
         )
 
