@@ -129,11 +129,9 @@ def ranks_manifest(details: Details) -> dict[str, Any]:
     """
     lowered, timeline = details.lowered, details.timeline
     sizes = [len(members) for members in lowered.classes]
-    content: dict[str, Any] = {
-        "real": sum(sizes),
-        "simulated": len(sizes),
-        "most_for_one": max(sizes, default=0),
-    }
+    content: dict[str, Any] = {"real": sum(sizes), "simulated": len(sizes)}
+    if len(set(sizes)) > 1:
+        content["one_stands_for"] = [min(sizes), max(sizes)]
     if not lowered.fastest_s:
         return content
     from ridgeline.engine.replay import replay_s
