@@ -27,9 +27,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from published_kernels import SOURCES, at_the_peak, format_of
+from published_kernels import SOURCES
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels import price, single_recurrent
+from ridgeline.study.calibrate.kernel_shares import at_the_peak, format_of
 from ridgeline.study.validate import shipped
 from ridgeline.workload.graph import Pass
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
         Device,
         EnergyTable,
         Node,
-        load_cluster,
         load_device,
         load_energy_table,
         load_node,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from ridgeline.kernels.single import conv, gemm
     from ridgeline.kernels.systolic.gemm import gemm_cycles
     from ridgeline.network.collectives import collective
+    from ridgeline.network.where import load_cluster
     from ridgeline.parallel.memory.over_step import memory
     from ridgeline.parallel.plans.plan import Plan
     from ridgeline.report.result import Result
@@ -74,7 +74,7 @@ _HOME = {
     "gemm": "kernels.single",
     "gemm_cycles": "kernels.systolic.gemm",
     "import_design": "study.import_design",
-    "load_cluster": "hardware",
+    "load_cluster": "network.where",
     "load_device": "hardware",
     "load_energy_table": "hardware",
     "load_model": "workload.files",

@@ -14,6 +14,10 @@ class RidgelineError(Exception):
     """Something in the user's input is wrong; the message says what, where and how to mend it."""
 
 
+class CutOffError(RidgelineError):
+    """Devices that have to talk have no way to each other."""
+
+
 class ConfigError(RidgelineError):
     """A file or an option cannot be read as what it should be.
 

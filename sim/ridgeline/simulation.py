@@ -12,11 +12,13 @@ from pydantic import BaseModel
 
 from ridgeline.engine.program import Program
 from ridgeline.engine.timeline import Timeline
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import CutOffError, RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device, MemoryLevel
-from ridgeline.hardware.load import load_cluster
+from ridgeline.network.faults import read_faults
 from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.network.where import load_cluster
+from ridgeline.parallel.faulty import with_slow_ranks
 from ridgeline.parallel.lower import Lowered, lower
 from ridgeline.parallel.plans.default_precision import default_precision
 from ridgeline.parallel.plans.plan import Plan
@@ -148,6 +150,7 @@ def simulate(
         raise RidgelineError(
             f"the plan needs {plan.devices} devices, but {cluster.name} has {cluster.max_devices}"
         )
+    check_one_kind(cluster, plan.devices)
     stack, chosen_by = choose_stack(software, model, cluster, plan)
     run = resolved(plan, stack, cluster, model)
     precision = run.precision or default_precision(model.network.precision, cluster.device)
@@ -166,6 +169,16 @@ def simulate(
 
         result = with_wait(result, wait_s)
     return result if dataset is None else _fed(result, dataset)
+
+
+def check_one_kind(cluster: Cluster, devices: int) -> None:
+    """Refuse a step on devices of several kinds."""
+    kinds = {device.name for device in cluster.devices_of(devices)} if cluster.is_mixed else set()
+    if len(kinds) > 1:
+        raise RidgelineError(
+            f"{cluster.name}: {devices} devices are of several kinds ({', '.join(sorted(kinds))}),"
+            " which no step is simulated on; take those of one kind"
+        )
 
 
 def _whole(run: ResolvedPlan, most: int | None, played: _Played) -> Result:
@@ -311,7 +324,14 @@ def play_step(
         else network.training(wide.micro_batch_size, precision, optimizer)
     )
     topology = topology or shared_topology(cluster, run.devices)
-    lowered = lower(graph, wide, cluster, topology, fold=fold)
+    try:
+        lowered = lower(graph, wide, cluster, topology, fold=fold)
+    except CutOffError as error:
+        if not cluster.faults:
+            raise
+        raise CutOffError(f"{cluster.name}: the job is cut off by its faults: {error}") from error
+    if cluster.faults:
+        lowered = with_slow_ranks(lowered, read_faults(cluster.faults).slow)
     timeline = _executor(reference)(lowered.program)
     if lowered.talks:
         from ridgeline.parallel.sending.contention import with_contention

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgeline.hardware import load_device
+from ridgeline.study.calibrate import kernel_shares
 from ridgeline.study.validate import shipped
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -130,7 +131,7 @@ def test_the_weighted_median_is_the_median_of_repeated_values(
     values: list[tuple[float, int]],
 ) -> None:
     repeated = sorted(value for value, weight in values for _ in range(weight))
-    assert calibrate_devices.weighted_median(values) == repeated[(len(repeated) - 1) // 2]
+    assert kernel_shares.weighted_median(values) == repeated[(len(repeated) - 1) // 2]
 
 
 @given(fraction=st.floats(0.1, 1.5), sizes=st.lists(st.integers(10, 400), min_size=3, max_size=20))
@@ -138,7 +139,7 @@ def test_kernels_that_follow_the_model_give_its_fraction_back(
     fraction: float, sizes: list[int]
 ) -> None:
     kernels = [
-        published_kernels.Kernel(
+        kernel_shares.Kernel(
             engine="e",
             format="fp32",
             op="gemm",
@@ -152,7 +153,7 @@ def test_kernels_that_follow_the_model_give_its_fraction_back(
         )
         for size in sizes
     ]
-    result = calibrate_devices._fraction(kernels, None, None)
+    result = kernel_shares.class_share(kernels, None, None)
     assert result.value == pytest.approx(fraction)
     assert result.median_abs_error == pytest.approx(0, abs=1e-9)
     assert result.n_counted == len(kernels)
@@ -160,7 +161,7 @@ def test_kernels_that_follow_the_model_give_its_fraction_back(
 
 def test_small_kernels_and_those_bound_by_traffic_do_not_count() -> None:
     def kernel(flops: float, memory_s: float) -> bool:
-        counts = published_kernels.Kernel(
+        counts = kernel_shares.Kernel(
             "e", "fp32", "gemm", None, None, int(flops), 1e-3, memory_s, 2e-6, 2e-3
         ).counts
         assert isinstance(counts, bool)

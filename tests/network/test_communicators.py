@@ -29,5 +29,5 @@ def test_every_channel_has_a_ring_and_a_tree(machine: str, ranks: range, channel
 
 def test_links_of_unknown_channels_are_an_error() -> None:
     topology = shared_topology(load_cluster("pcie3-8gpu"), 2)
-    with pytest.raises(RidgelineError, match="channels are known of nvlink2"):
+    with pytest.raises(RidgelineError, match="links with a collective library"):
         communicator_bytes(topology, (0, 1))

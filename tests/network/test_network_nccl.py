@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import statistics
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,9 @@ from ridgeline.network.astrasim import (
     ring_time_ns,
 )
 from ridgeline.network.astrasim_files import read_network, read_system
+from ridgeline.network.library import ProtocolFigures
 from ridgeline.network.schedule import ALGORITHMS, closed_form_time_s
+from ridgeline.network.topology import Topology
 
 DATA = Path(__file__).parents[1] / "data"
 NODES = Path(__file__).parents[2] / "hwconfigs" / "nodes"
@@ -33,6 +36,17 @@ NODES = Path(__file__).parents[2] / "hwconfigs" / "nodes"
 def rows(name: str) -> list[dict[str, str]]:
     lines = [line for line in (DATA / name).read_text().splitlines() if not line.startswith("#")]
     return list(csv.DictReader(lines))
+
+
+def as_counted(machine: str, n: int, fields: dict[str, str] | None = None) -> Topology:
+    """Draw a machine whose links state no figures of protocols, so that NCCL's own count."""
+    topology = from_cluster(load_cluster(machine, fields or {}), n)
+    plain = ProtocolFigures(None, None, 0.0, None, math.inf, 1.0, 2.0**20)
+    library = {
+        name: of._replace(protocols=(plain,) * 3, pairs=None)
+        for name, of in topology.library.items()
+    }
+    return replace(topology, library=library)
 
 
 def errors(machine: str, name: str, ranks: set[int], least_bytes: float) -> list[float]:
@@ -46,10 +60,10 @@ def errors(machine: str, name: str, ranks: set[int], least_bytes: float) -> list
 
 
 @pytest.mark.parametrize(
-    ("ranks", "median"), [({8}, 0.03), ({4}, 0.02), ({4, 8}, 0.025), ({2}, 0.03)]
+    ("ranks", "median"), [({8}, 0.03), ({4}, 0.02), ({4, 8}, 0.03), ({2}, 0.055)]
 )
 def test_a100_is_as_far_off_as_is_documented(ranks: set[int], median: float) -> None:
-    # Only the time of starting is fitted, to every other row; docs/network.md has the table.
+    # Constants are shared with two other sources of A100s; docs/network.md has the table.
     found = errors("dgx-a100", "nccl_all_reduce_a100.csv", ranks, 8e6)
     assert statistics.median(map(abs, found)) < median
 
@@ -71,23 +85,24 @@ def test_protocols_follow_each_other_as_sizes_grow() -> None:
 
 def test_simple_ring_of_one_node_is_the_formula_of_nccl() -> None:
     # start + 14 * 3.4 us + 2 * 7/8 S / (12 * 20 GB/s); 600 GB/s both ways are 12 links of 25
-    result = collective("all-reduce", 1e9, "dgx-a100", algorithm="ring")
+    topology = as_counted("dgx-a100", 8)
+    result = collective("all-reduce", 1e9, topology, algorithm="ring")
     assert result.time_s == pytest.approx(31e-6 + 14 * 3.4e-6 + 1.75 * 1e9 / 240e9)
     # chosen automatically, a slice fills the pipeline and what comes last is copied in memory
-    chosen = collective("all-reduce", 1e9, "dgx-a100")
+    chosen = collective("all-reduce", 1e9, topology)
     assert chosen.algorithm == "ring-simple"
     memory = 0.863 * 2039e9  # measured, see the device file
     more_s = 24 * 2**20 / 240e9 + 2 * 1e9 / 8 / memory
     assert chosen.time_s == pytest.approx(result.time_s + more_s)
-    small = collective("all-reduce", 32e6, "dgx-a100", algorithm="ring-simple")
-    plain = collective("all-reduce", 32e6, "dgx-a100", algorithm="ring")
+    small = collective("all-reduce", 32e6, topology, algorithm="ring-simple")
+    plain = collective("all-reduce", 32e6, topology, algorithm="ring")
     assert small.time_s == pytest.approx(plain.time_s + 2e6 / 240e9 + 2 * 4e6 / memory)
 
 
 def test_nvls_is_a_pipeline_of_chunks() -> None:
-    # 25 us + (chunks + 2)/chunks S / (18 * 20.6 GB/s * 0.85 * 7/8); 16 channels and 8 heads
-    rate = 370.8e9 * 0.85 * 7 / 8
-    for size, chunk in ((4e6, 16384), (16e6, 32768), (1e8, 65536), (2e9, 131072)):
+    # 25 us + (chunks + 2)/chunks S / (18 * 20.6 GB/s * 0.825 * 7/8); 16 channels and 8 heads
+    rate = 370.8e9 * 0.825 * 7 / 8
+    for size, chunk in ((4e6, 16384), (16e6, 32768), (3e7, 65536), (2e9, 131072)):
         result = collective("all-reduce", size, "dgx-h100", algorithm="nvls")
         assert result.time_s == pytest.approx(25e-6 + (size + 2 * 128 * chunk) / rate)
     # one chunk is read, added up and sent, one after the other
@@ -108,7 +123,7 @@ def test_tree_of_nodes_is_held_back_by_its_inner_nodes() -> None:
 
 
 def test_ll_and_tree_are_the_formulas_of_nccl() -> None:
-    topology = from_cluster(load_cluster("dgx-a100", {"node.collective_latency": "8.4 us"}), 8)
+    topology = as_counted("dgx-a100", 8, {"node.collective_latency": "8.4 us"})
     found = {s.algorithm: s for s in nccl.candidates("all-reduce", topology, range(8), 1e6)}
     times = {name: closed_form_time_s(s, topology) for name, s in found.items()}
     copy_s = 2 * 1e6 / 8 / topology.memory_bytes_per_s
@@ -122,7 +137,7 @@ def test_ll_and_tree_are_the_formulas_of_nccl() -> None:
 
 @pytest.mark.parametrize("op", ["broadcast", "reduce"])
 def test_broadcast_goes_round_an_open_ring(op: str) -> None:
-    topology = from_cluster(load_cluster("dgx-a100"), 8)
+    topology = as_counted("dgx-a100", 8)
     (simple,) = (
         s for s in nccl.candidates(op, topology, range(8), 1e9) if s.algorithm == "ring-simple"
     )
@@ -413,7 +428,7 @@ def test_all_to_alls_are_near_their_published_times(
 def test_an_exchange_takes_its_share_longer_on_nvlink_alone(
     ranks: int, size_bytes: float, share: float
 ) -> None:
-    topology = from_cluster(load_cluster("superpod-h100"), 24)
+    topology = as_counted("superpod-h100", 24)
     members = tuple(range(ranks))
     plain = ALGORITHMS["all-to-all", "direct"](topology, members, size_bytes)
     slower = replace(topology, exchanged={"nvlink4": share})

@@ -47,6 +47,10 @@ VERBS = {
         "Scale a step over more and more devices, by each strategy and the best hybrid.",
         "ridgeline scaling resnet18 dgx1-v100 --devices 1,2,4 --strategies data --batch 64",
     ),
+    "whatif": Verb(
+        "Scale rates and latencies of a step: its time and critical path, before and after.",
+        'ridgeline whatif resnet50 dgx1-v100 --plan data=8 --batch 256 --scale "link.nvlink2 2x"',
+    ),
     "top": Verb(
         "Print the best rows of a sweep by one column.",
         "ridgeline top docs/examples/hbm.csv --by energy_j.total --n 5",

@@ -1,8 +1,9 @@
-"""``ridgeline calibrate``: measure this machine and describe it as a device."""
+"""``ridgeline calibrate``: describe a device from measurements of this machine, or from tables."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,14 +11,20 @@ from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
 from ridgeline.cli.whole import Finite, Whole
+from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
     from ridgeline.study.calibrate import Calibration
+    from ridgeline.study.calibrate.from_tables import Parts, TableCalibration
 
 
 def calibrate_(
     *,
-    out: str = "this-machine.yaml",
+    from_: Annotated[tuple[str, ...], Parameter(name="--from", consume_multiple=False)] = (),
+    base: str | None = None,
+    node: str | None = None,
+    rows_of: str | None = None,
+    out: Annotated[str, Parameter(name=("--out", "--output"))] = "this-machine.yaml",
     backend: str = "numpy",
     device: str = "cpu",
     seconds: Finite | None = None,
@@ -26,13 +33,23 @@ def calibrate_(
     quick: Annotated[bool, Parameter(negative="")] = False,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Measure the machine that this runs on, and write it as a device file.
+    """Measure the machine that this runs on, or read measured tables, and write a device file.
 
-    Products, convolutions, recurrences, other ops, updates and memory are measured; what they take
-    is what ``ridgeline run MODEL FILE`` prices with.
+    Without --from, products, convolutions, recurrences, other ops, updates and memory are measured;
+    what they take is what ``ridgeline run MODEL FILE`` prices with. With --from, tables of a GPU's
+    kernels make a file that starts from --base.
 
     Parameters
     ----------
+    from_
+        A table of measured kernels or collectives (CSV, gzipped CSV, Parquet); repeat it for more.
+    base
+        With --from: the device whose description the calibrated one starts from.
+    node
+        With --from: the node that collectives were measured in; NAME-node.yaml beside the device
+        file has its links.
+    rows_of
+        With --from: what the tables call the device, where they have rows of several.
     out
         The device file.
     backend
@@ -53,6 +70,16 @@ def calibrate_(
     from ridgeline.study.calibrate import Options, calibrate, document
 
     path = Path(out)
+    if from_:
+        if base is None:
+            raise RidgelineError(
+                "--from needs --base, the device that the calibrated one starts from"
+            )
+        document.check_writable(path)
+        _from_tables(from_, base, node, rows_of, path, json=json)
+        return
+    if base is not None or node is not None or rows_of is not None:
+        raise RidgelineError("--base, --node and --rows-of belong to --from")
     options = Options(
         backend=backend,
         device=device,
@@ -75,6 +102,97 @@ def calibrate_(
 def said(words: str) -> None:
     """Tell what goes on, beside the answer."""
     print(words, file=sys.stderr, flush=True)
+
+
+def _from_tables(
+    files: tuple[str, ...],
+    base: str,
+    node: str | None,
+    rows_of: str | None,
+    path: Path,
+    *,
+    json: bool,
+) -> None:
+    from ridgeline.study.calibrate import document
+    from ridgeline.study.calibrate.from_tables import calibrate_from
+
+    node_path = path.with_name(f"{path.stem}-node{path.suffix}") if node else None
+    made = calibrate_from(
+        files,
+        base,
+        document.slug(path.stem),
+        node=node,
+        node_name=document.slug(f"{path.stem}-node"),
+        device_file=path.name,
+        rows_of=rows_of,
+        said=said,
+    )
+    written = made.write(path, node_path)
+    if json:
+        print_json(made.to_dict())
+        return
+    _print_tables(made)
+    for file in written:
+        console().print(f"wrote {file}", markup=False, soft_wrap=True)
+
+
+def _print_tables(made: TableCalibration) -> None:
+    from ridgeline import units
+    from ridgeline.report.tables import plain_table
+
+    def show(value: float, unit: str) -> str:
+        return units.show(value, unit) if unit and unit != "tiles" else f"{value:.3g}"
+
+    if made.fit is not None:
+        table = plain_table(
+            {"fitted": "left", "base": "right", "now": "right", "rows": "right",
+             "error": "right", "now ": "right"}
+        )  # fmt: skip
+        for one in made.fit.found:
+            unit = one.parameter.unit
+            now = show(one.value, unit) if one.is_changed else "as it was"
+            table.add_row(
+                one.parameter.name, show(one.base, unit), now, str(len(one.rows)),
+                f"{one.before:.1%}", f"{one.after:.1%}",
+            )  # fmt: skip
+        console().print(table, markup=False)
+    for what, both in (
+        ("time", made.time),
+        ("power", made.power),
+        ("collectives", None if made.links is None else (made.links.before, made.links.after)),
+    ):
+        if both is not None:
+            _print_residuals(what, *both)
+    for table_ in made.tables:
+        for why, count in table_.skipped.items():
+            console().print(f"{table_.file}: {count} rows left out: {why}", markup=False)
+    if made.links is not None:
+        for why, count in made.links.skipped.items():
+            console().print(f"{count} collectives left out: {why}", markup=False)
+
+
+def _print_residuals(
+    what: str,
+    before: Parts | Mapping[str, Mapping[str, object]],
+    after: Parts | Mapping[str, Mapping[str, object]],
+) -> None:
+    from ridgeline.report.tables import plain_table
+
+    columns = {what: "left", "rows": "right", "median": "right", "mean": "right", "bias": "right",
+               "median now": "right", "mean now": "right", "bias now": "right"}  # fmt: skip
+    table = plain_table(columns)
+    for part, names in before.items():
+        for name, old in names.items():
+            new = after[part][name]
+            table.add_row(f"{part}: {name}", *_row(old), *_row(new)[1:])
+    console().print(table, markup=False)
+
+
+def _row(one: object) -> list[str]:
+    from ridgeline.study.calibrate.table_fit import Residuals
+
+    assert isinstance(one, Residuals)
+    return [str(one.n), f"{one.median:.1%}", f"{one.mean:.1%}", f"{one.bias:+.1%}"]
 
 
 def _print(made: Calibration) -> None:

@@ -24,7 +24,11 @@ def collective_(
     where: str,
     *,
     ranks: Whole | None = None,
+    ranks_per_node: Whole | None = None,
     algorithm: str = "auto",
+    library: str = "nccl",
+    launch: Literal["queued", "eager"] = "queued",
+    number_format: str | None = None,
     cost: str | None = None,
     compression: str | None = None,
     compat: Literal["astrasim", "astrasim-aware"] | None = None,
@@ -48,8 +52,17 @@ def collective_(
         A cluster or node by name or file, or inline: "Ring(16, 50 GB/s, 500 ns)".
     ranks
         How many devices take part; without it, all.
+    ranks_per_node
+        How many of them are on each node; without it, nodes are filled one after the other.
     algorithm
-        auto, or a name; a wrong name lists them.
+        auto, or a name (a wrong one lists them), or a file of your own: MSCCL's XML, or rounds of
+        messages in YAML. What it does is verified first.
+    library
+        nccl, or a serving framework whose own all-reduce is taken: vllm, sglang, trtllm.
+    launch
+        queued: the host is ahead of the device, or replays a graph; eager: launched call by call.
+    number_format
+        Of the values, where that matters: int8 is not added up in switches.
     cost
         Price messages by LogGP ("loggp overhead=1us gap=500ns semantics=one-sided rendezvous=64kB")
         or BSP ("bsp g=0.1ns l=5us w=0s") instead of the links they share.
@@ -99,7 +112,11 @@ def collective_(
         operation,
         where=_network(with_links(where, bandwidth, latency), assignments(set_)),
         ranks=ranks,
+        ranks_per_node=ranks_per_node,
         algorithm=algorithm,
+        library=library,
+        launch=launch,
+        number_format=number_format,
         cost=model,
         compression=packed,
         compat=compat,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.searched import with_device
 from ridgeline.cli.software import Software, one_stack
 from ridgeline.cli.whole import Whole
 from ridgeline.errors import RidgelineError
@@ -28,6 +29,7 @@ def memory_(
     offload: str | None = None,
     budget: str | None = None,
     fit: str | None = None,
+    device: str | None = None,
     convolutions: str | None = None,
     library: str | None = None,
     allocation: Literal["liveness", "at-once"] = "liveness",
@@ -55,6 +57,8 @@ def memory_(
     fit
         A machine, by name or file: find the fastest recomputation and offload that fits into one
         of its devices.
+    device
+        Of --fit, the devices of a network that names none.
     convolutions
         A device, by name or file: count the work space of the fastest algorithm for every fp32
         convolution there.
@@ -90,8 +94,12 @@ def memory_(
                 raise RidgelineError(
                     f"--{name}: --fit looks for what fits by itself, and takes only --budget"
                 )
-        _print_fit(model, planned, fit, budget, one_stack(software) or None, json=json)
+        _print_fit(
+            model, planned, with_device(fit, device), budget, one_stack(software) or None, json=json
+        )
         return
+    if device is not None:
+        raise RidgelineError("--device: it is of --fit, whose machine has devices")
     network = load_model(model)
     choice = choose_stack(one_stack(software) or None, network, None, planned)
     check_stack(choice.stack, network, None, planned)
@@ -169,9 +177,9 @@ def _print_fit(
 
     Its precision and its kernels count, not its allocator and its buffers.
     """
-    from ridgeline.hardware import load_cluster
     from ridgeline.kernels import price
     from ridgeline.network.topology import from_cluster
+    from ridgeline.network.where import load_cluster
     from ridgeline.parallel.memory.over_step import training_graph_of
     from ridgeline.parallel.plans.programmed import programmed
     from ridgeline.parallel.plans.resolved import resolved

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
-from ridgeline.cli.searched import ClusterName, Json, Limit, ModelName, Precision
+from ridgeline.cli.searched import (
+    ClusterName,
+    DeviceName,
+    Json,
+    Limit,
+    ModelName,
+    Precision,
+    with_device,
+)
 from ridgeline.cli.software import Software, one_stack
 from ridgeline.cli.whole import Whole
 
@@ -21,6 +29,7 @@ def plan_(
     *,
     devices: Whole,
     batch: Whole,
+    device: DeviceName = None,
     objective: Literal["time", "energy", "cost"] = "time",
     precision: Precision = None,
     software: Software = None,
@@ -59,7 +68,7 @@ def plan_(
             print(f"\r\x1b[Kplaying {text[:90]}", end="", file=sys.stderr, flush=True)
 
     found = search(
-        model, cluster, devices, batch,
+        model, with_device(cluster, device), devices, batch,
         objective=objective, precision=precision, limit=None if proof else limit,
         progress=progress, context=context, grids=grids, spatial=spatial,
         software=one_stack(software) or None,

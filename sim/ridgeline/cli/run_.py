@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json, print_quantity, print_value
+from ridgeline.cli.searched import DeviceName, with_device
 from ridgeline.cli.software import ALL, SoftwareOrAll, print_stacks, tell_stack
 from ridgeline.cli.whole import Count, Whole
 from ridgeline.errors import RidgelineError
@@ -23,12 +24,13 @@ if TYPE_CHECKING:
 MISFIT_STATUS = 3
 
 
-def run_(
+def run_(  # noqa: PLR0915 - one statement an option
     model: str | None = None,
     cluster: str | None = None,
     *,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
     devices: Count | None = None,
+    device: DeviceName = None,
     explain: Annotated[bool, Parameter(negative="")] = False,
     software: SoftwareOrAll = None,
     plan: str = "",
@@ -37,6 +39,7 @@ def run_(
     precision: str | None = None,
     dataset: str | None = None,
     times: Literal["modelled", "measured"] | None = None,
+    fault: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     set_: Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=False)] = (),
     out: str | None = None,
     ledger: str | None = None,
@@ -55,7 +58,8 @@ def run_(
         A name from ``ridgeline list models``, a YAML file, or a file that another program wrote
         (docs/executions.md).
     cluster
-        A cluster, node or device by name, or a YAML file.
+        A cluster, node or device by name, a YAML file, or a network and its device: "Ring(16,
+        50 GB/s, 500 ns) @ h100-sxm5-80gb" (docs/fabrics.md).
     from_
         A launch file of a training framework, which says model, plan and software: ``ridgeline run
         CLUSTER --from FILE``, or ``run MODEL CLUSTER --from FILE`` for one that names no model
@@ -77,6 +81,9 @@ def run_(
         Data set that the step is fed from (``ridgeline list datasets``), or own for the model's.
     times
         Of an execution: price its tasks anew, or replay them as measured.
+    fault
+        What is wrong with the machine: "link node0.device0 nvswitch down", "rank 3 slow 1.5",
+        "jitter exponential relative=0.05 seed=1" ... (docs/faults.md).
     set_
         Replace one field of the machine, model or software:
         cluster.device.memory.hbm.bandwidth="1.2 TB/s", software.gradients.bucket="40 MB". With
@@ -108,12 +115,13 @@ def run_(
     from ridgeline.workload.files import is_trace
 
     dry: DryRun | None = None
+    model, cluster = _with_device(model, cluster, device, is_launch=from_ is not None)
+    named = "" if software in {None, ALL} else str(software)
     if from_ is not None:
         from ridgeline.cli.launch import read_dry_run
 
         dry = read_dry_run(
-            from_, (model or "", cluster or ""), set_, devices=devices,
-            software="" if software in {None, ALL} else str(software),
+            from_, (model or "", cluster or ""), set_, devices=devices, software=named,
             plan=plan_fields(plan, _strategy(layers, batch, precision)),
         )  # fmt: skip
         model, cluster, point = dry.point.model, dry.point.cluster, dry.point
@@ -141,14 +149,8 @@ def run_(
     if times is not None:
         raise RidgelineError(f"--times is for an execution; {model} is a network")
     if dry is None:
-        point = Point.parse(
-            model,
-            cluster,
-            plan,
-            _strategy(layers, batch, precision),
-            fields,
-            "" if software in {None, ALL} else software,
-        )
+        strategy = _strategy(layers, batch, precision)
+        point = Point.parse(model, cluster, plan, strategy, fields, named)
     if software == ALL:
         of_one = {
             "out": out, "ledger": ledger, "require-fit": require_fit or None, "quantity": quantity,
@@ -158,6 +160,8 @@ def run_(
             if value is not None:
                 raise RidgelineError(f"--{name} is of one step, not of --software all")
         return _print_all(point, dataset, json=json)
+    if fault:
+        point = replace(point, overrides={**point.overrides, "cluster.faults": list(fault)})
     result = point.simulate(dataset, most_micro_batches=most_micro_batches)
     if relative_to_one is not None:
         from ridgeline.study.relative import One
@@ -167,6 +171,8 @@ def run_(
         return _print_efficiency(one.efficiency(result, alone), quantity, json=json)
     if dry is not None and software is None:
         result = replace(result, details=replace(result.details, chosen_by="the launch file"))
+    if result.details.cluster.faults and quantity is None:
+        return _print_weather(point, result, json=json)
     written = []
     if out is not None:
         from ridgeline.report.bundle import write_bundle
@@ -181,6 +187,49 @@ def run_(
     else:
         _print_result(result, dry, written, ledger, ops, explain=explain)
     return MISFIT_STATUS if require_fit and not result.fits else 0
+
+
+def _print_weather(point: Point, result: Result, *, json: bool) -> int:
+    """Print a step with its faults beside the one without them."""
+    from ridgeline.report.summary import print_summary
+    from ridgeline.report.weather import weather
+    from ridgeline.units import show
+
+    sound = replace(point, overrides={**point.overrides, "cluster.faults": []})
+    found = weather(result, sound.simulate(fold=False).step_time_s)
+    if json:
+        print_json({**result.to_dict(), "faults": found.to_dict()})
+        return 0
+    screen = console()
+    print_summary(result, screen)
+    for line in found.faults:
+        screen.print(f"fault: {line}", soft_wrap=True, markup=False)
+    healthy = found.healthy_s or found.median_s
+    screen.print(
+        f"step without faults {show(healthy, 's', 4)}; with them {show(found.median_s, 's', 4)}"
+        f" ({found.median_s / healthy:.3f} x)",
+        soft_wrap=True,
+    )
+    if found.samples > 1:
+        screen.print(
+            f"of {found.samples} draws: median {show(found.median_s, 's', 4)}, 95th percentile"
+            f" {show(found.p95_s, 's', 4)}, {show(found.least_s, 's', 4)} to"
+            f" {show(found.most_s, 's', 4)}",
+            soft_wrap=True,
+        )
+    if found.waited_for:
+        ranks = ", ".join(f"{rank} ({share:.0%})" for rank, share in found.waited_for.items())
+        screen.print(f"waited for, at collectives, were ranks {ranks}", soft_wrap=True)
+    return 0
+
+
+def _with_device(
+    model: str | None, cluster: str | None, device: str | None, *, is_launch: bool
+) -> tuple[str | None, str | None]:
+    """Put a device on the cluster, which stands first where a launch file says the model."""
+    if cluster is None and model is not None and is_launch:
+        return with_device(model, device), None
+    return model, None if cluster is None else with_device(cluster, device)
 
 
 def _print_efficiency(value: float, quantity: str | None, *, json: bool) -> int:
@@ -283,7 +332,7 @@ def _play(
     *,
     json: bool,
 ) -> int:
-    from ridgeline.hardware.load import load_cluster
+    from ridgeline.network.where import load_cluster
     from ridgeline.simulation import simulate
     from ridgeline.study.point import check_path
 

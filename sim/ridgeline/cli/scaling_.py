@@ -5,7 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from ridgeline.cli.output import console, print_json, rounded
-from ridgeline.cli.searched import ClusterName, Json, Limit, ModelName, Precision
+from ridgeline.cli.searched import (
+    ClusterName,
+    DeviceName,
+    Json,
+    Limit,
+    ModelName,
+    Precision,
+    with_device,
+)
 from ridgeline.cli.software import Software, one_stack
 from ridgeline.cli.whole import Whole
 
@@ -19,6 +27,7 @@ def scaling_(
     *,
     devices: str,
     batch: Whole,
+    device: DeviceName = None,
     strategies: str = "data,tensor,pipeline,hybrid",
     mode: Literal["weak", "strong"] = "strong",
     precision: Precision = None,
@@ -53,7 +62,7 @@ def scaling_(
         if path is not None:
             check_writable(path)
     study = scaling(
-        model, cluster, _numbers(devices),
+        model, with_device(cluster, device), _numbers(devices),
         strategies=[name.strip() for name in strategies.split(",")],
         batch=batch, mode=mode, precision=precision, limit=limit,
         software=one_stack(software) or None,

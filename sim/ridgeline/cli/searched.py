@@ -9,7 +9,20 @@ from cyclopts import Parameter
 from ridgeline.cli.whole import Count
 
 ModelName = Annotated[str, Parameter(help="A name from `ridgeline list models`, or a file.")]
-ClusterName = Annotated[str, Parameter(help="A cluster, node or device by name, or a YAML file.")]
+ClusterName = Annotated[
+    str,
+    Parameter(
+        help="A cluster, node or device by name, a YAML file, or a network and its device: "
+        "'Ring(16, 50 GB/s, 500 ns) @ h100-sxm5-80gb' (docs/fabrics.md)."
+    ),
+]
+DeviceName = Annotated[
+    str | None,
+    Parameter(
+        help="The devices of a network that names none, or in place of the cluster's own.",
+        show_default=False,
+    ),
+]
 Precision = Annotated[
     str | None,
     Parameter(
@@ -22,3 +35,8 @@ Limit = Annotated[
     Parameter(help="Play at most so many plans that fit (of each point), and say what is left."),
 ]
 Json = Annotated[bool, Parameter(help="Print everything as JSON.", negative="")]
+
+
+def with_device(cluster: str, device: str | None) -> str:
+    """Return a cluster, by name, with other devices."""
+    return cluster if device is None else f"{cluster} @ {device}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.searched import with_device
 from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ def topology_(
     plot: str | None = None,
     bandwidth: str | None = None,
     latency: str | None = None,
+    device: str | None = None,
+    output: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Count, measure and draw a network.
@@ -41,6 +44,10 @@ def topology_(
     bandwidth, latency
         Of the links of an inline topology without any, "Ring(8)_Switch(16)": one for all or one
         for each part, innermost first: "200GB/s,25GB/s", "500ns".
+    device
+        Name of the devices, whose shipped node tells the bandwidth of links without one.
+    output
+        File for the network as an InfraGraph document: .json or .yaml.
     json
         Print the answer as JSON.
     """
@@ -49,8 +56,13 @@ def topology_(
     from ridgeline.network.measures import measure
     from ridgeline.network.where import topology_of
 
-    topology = topology_of(with_links(where, bandwidth, latency), devices)
+    named = with_device(with_links(where, bandwidth, latency), device)
+    topology = topology_of(named, devices)
     measures = measure(topology)
+    if output is not None:
+        from ridgeline.network.infragraph import write_infragraph
+
+        write_infragraph(topology, output)
     loaded = None if load is None else link_load(topology, load)
     if plot is not None:
         from ridgeline.report.figures.network import network
@@ -59,13 +71,18 @@ def topology_(
         save(network(topology, loaded), plot)
     if json:
         answer = {"name": topology.name, **asdict(measures), "routing": topology.routing}
+        if topology.assumed:
+            answer["assumed"] = list(topology.assumed)
         if loaded is not None:
             answer["load"] = loaded.to_dict(topology)
         print_json(answer)
         return
     _print(topology.name, measures, loaded)
-    if plot is not None:
-        console().print(f"wrote {plot}", soft_wrap=True)
+    for note in topology.assumed:
+        console().print(f"assumed: {note}", soft_wrap=True, markup=False)
+    for path in (plot, output):
+        if path is not None:
+            console().print(f"wrote {path}", soft_wrap=True)
 
 
 def _print(name: str, measures: Measures, loaded: LinkLoad | None) -> None:

@@ -126,6 +126,38 @@ def with_failures(
     return _changed(program, hit[struck], lost_s[struck], np.ones(int(struck.sum())))
 
 
+def with_slow_tasks(program: Program, tasks: Ints, factor: float) -> tuple[Program, dict[int, int]]:
+    """Return a program in which some tasks take so many times as long, and their rows by the old.
+
+    All latencies and works of these tasks grow; what they count does not. Tasks that shared a cost
+    row share the new one.
+    """
+    p = program
+    rows, which = np.unique(p.cost[tasks], return_inverse=True)
+    owners: Ints = rows.astype(np.int64)
+    phase_ptr, phases = _gathered(p.phase_ptr, owners)
+    work_ptr, works = _gathered(p.work_ptr, phases)
+    event_ptr, events = _gathered(p.event_ptr, owners)
+    first = len(p.phase_ptr) - 1
+    cost = p.cost.copy()
+    cost[tasks] = first + which.ravel()
+    slow = replace(
+        p,
+        cost=cost,
+        phase_ptr=np.concatenate((p.phase_ptr, p.phase_ptr[-1] + phase_ptr[1:])),
+        latency_s=np.concatenate((p.latency_s, p.latency_s[phases] * factor)),
+        repeat=np.concatenate((p.repeat, p.repeat[phases])),
+        weight=np.concatenate((p.weight, p.weight[phases])),
+        work_ptr=np.concatenate((p.work_ptr, p.work_ptr[-1] + work_ptr[1:])),
+        work_resource=np.concatenate((p.work_resource, p.work_resource[works])),
+        work_amount=np.concatenate((p.work_amount, p.work_amount[works] * factor)),
+        event_ptr=np.concatenate((p.event_ptr, p.event_ptr[-1] + event_ptr[1:])),
+        event_account=np.concatenate((p.event_account, p.event_account[events])),
+        event_count=np.concatenate((p.event_count, p.event_count[events])),
+    )
+    return slow, {int(old): first + i for i, old in enumerate(rows.tolist())}
+
+
 def row_times_s(program: Program) -> Floats:
     """Return how long each cost row takes when nothing else uses its resources, [C]."""
     p = program

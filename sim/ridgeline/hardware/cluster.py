@@ -16,6 +16,8 @@ from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.node import LinkType, Node, priced_links
 from ridgeline.hardware.sourced import Described, Sourced
 
+Ratio = Annotated[float, Field(ge=1.0, le=1024.0, strict=False)]
+
 
 class Fabric(Strict):
     """The network between nodes."""
@@ -32,8 +34,9 @@ class Fabric(Strict):
     """Ports of one switch; of a fat tree, and of a dragonfly without a shape."""
     levels: Literal[2, 3] = 2
     """Levels of switches of a fat tree."""
-    oversubscription: float = Field(default=1.0, ge=1.0, le=1024.0, strict=False)
-    """Of a leaf of a fat tree, its ports for NICs over those for uplinks."""
+    oversubscription: Ratio | Annotated[tuple[Ratio, ...], Field(strict=False)] = 1.0
+    """Of a leaf of a fat tree, its ports for NICs over those for uplinks; [2, 3]: of a leaf, and of
+    the switches above it where there are three levels."""
     shape: tuple[Annotated[int, Field(ge=1)], ...] = Field(default=(), strict=False)
     """Extents of a torus or a mesh in nodes, innermost first; fewer nodes are a slice (`slice_of`).
     Of a dragonfly: NICs of a router, routers of a group, global links of a router; without it, a
@@ -71,13 +74,27 @@ class Fabric(Strict):
             case "fat-tree" | "rail-optimised":
                 if self.radix is None:
                     raise ValueError(f"a fabric of kind {self.kind} needs the radix of a switch")
-                if not self.leaf_ports[1]:
-                    raise FieldError(
-                        f"an oversubscription of {self.oversubscription:g} leaves a switch of "
-                        f"{self.radix} ports no uplink; allowed: 1 to {self.radix - 1}",
-                        "oversubscription",
-                    )
+                self._check_tiers()
         return self
+
+    def _check_tiers(self) -> None:
+        """Refuse an oversubscription that is below 1, or leaves a switch no uplink."""
+        assert self.radix is not None
+        given = self.oversubscription
+        tiers = given if isinstance(given, tuple) else (given,)
+        if not 1 <= len(tiers) <= self.levels - 1:
+            raise FieldError(
+                f"one for each level of switches below the highest, {self.levels - 1}; found "
+                f"{len(tiers)}",
+                "oversubscription",
+            )
+        for over in tiers:
+            if not 1 <= over <= self.radix - 1:
+                raise FieldError(
+                    f"an oversubscription of {over:g} leaves a switch of {self.radix} ports no "
+                    f"uplink, or no port below; allowed: 1 to {self.radix - 1}",
+                    "oversubscription",
+                )
 
     @property
     def ports(self) -> int:
@@ -88,13 +105,24 @@ class Fabric(Strict):
     @property
     def leaf_ports(self) -> tuple[int, int]:
         """Ports of a fat tree's leaf for NICs, and for uplinks; a few may be left over."""
-        up = int(self.ports / (1 + self.oversubscription))
-        return int(up * self.oversubscription), up
+        return self._ports_of(0)
+
+    @property
+    def spine_ports(self) -> tuple[int, int]:
+        """Ports of a switch above the leaves of three levels: for leaves, and for uplinks."""
+        return self._ports_of(1)
+
+    def _ports_of(self, tier: int) -> tuple[int, int]:
+        given = self.oversubscription
+        tiers = given if isinstance(given, tuple) else (given,)
+        over = tiers[tier] if tier < len(tiers) else 1.0
+        up = int(self.ports / (1 + over))
+        return int(up * over), up
 
     @property
     def most_leaves(self) -> int:
         """Leaves that the switches above them in a fat tree have ports for."""
-        return self.ports if self.levels == 2 else self.ports * (self.ports // 2)
+        return self.ports if self.levels == 2 else self.ports * self.spine_ports[0]
 
     @property
     def most_nics(self) -> int:
@@ -163,8 +191,17 @@ class Storage(Strict):
     """Sequential read of the whole cluster."""
 
 
+class NodeGroup(Strict):
+    """Nodes of one kind in a cluster of several."""
+
+    node: str
+    """Name of a node, or a path."""
+    count: int = Field(ge=1, le=1_000_000)
+    """Nodes of the kind."""
+
+
 class Cluster(Described):
-    """Equal nodes on a fabric. A single node, or a single device, is a cluster of one."""
+    """Nodes on a fabric, equal or of several kinds. A single node, or device, is one of one."""
 
     kind: Literal["cluster"]
     """What the file describes: always ``cluster``."""
@@ -172,6 +209,8 @@ class Cluster(Described):
     """Name of a node, or a path."""
     max_nodes: int = Field(default=1, ge=1, le=1_000_000)
     """The cluster takes its size from the plan, up to this many nodes."""
+    groups: tuple[NodeGroup, ...] = Field(default=(), strict=False)
+    """Instead of `node` and `max_nodes`: nodes of several kinds, in the order of their ranks."""
     energy_table: str | None = None
     """Prices of the fabric's links that name an entry: name of a table, or a path."""
     link_types: dict[str, LinkType] = Field(default_factory=dict)
@@ -187,15 +226,26 @@ class Cluster(Described):
     """Software stacks that it is usually run with, the first that can run a model counts; () as its
     node, or the device, says."""
 
+    faults: tuple[str, ...] = Field(default=(), strict=False)
+    """What is wrong with it, a line each: "link node0.device0 nvswitch down", "rank 3 slow 1.5"
+    (`network.faults`)."""
+
     nodes: Node = Field(exclude=True)
-    """The description of the nodes; put here by the loader."""
+    """The description of the nodes, of several kinds the first; put here by the loader."""
+    group_nodes: tuple[Node, ...] = Field(default=(), exclude=True)
+    """The descriptions of the nodes of `groups`."""
+    drawn: Any = Field(default=None, exclude=True)
+    """The network of all devices (`network.topology.Topology`), of a cluster that was not described
+    as nodes and a fabric; put here by who read it (`network.where`)."""
+    drawn_devices: tuple[Device, ...] = Field(default=(), exclude=True)
+    """Of such, the device of each rank where they differ."""
     prices: EnergyTable | None = Field(default=None, exclude=True)
     overrides: dict[str, Any] = Field(default_factory=dict, exclude=True)
     """Fields that were replaced on the way from the files, by dotted path."""
 
     @model_validator(mode="after")
     def _consistent(self) -> Cluster:
-        if self.max_nodes > 1:
+        if self.max_nodes > 1 and self.drawn is None:
             if self.fabric is None:
                 raise ValueError("a cluster of more than one node needs a fabric")
             for field in ("link", "between"):
@@ -205,8 +255,9 @@ class Cluster(Described):
                         f"unknown link type {name!r}{nearest(name, self.link_types)}",
                         *("fabric", field),
                     )
-            if not self.nodes.nics:
-                raise ValueError(f"the node {self.nodes.name!r} has no NIC to join a fabric")
+            for node in self.group_nodes or (self.nodes,):
+                if not node.nics:
+                    raise ValueError(f"the node {node.name!r} has no NIC to join a fabric")
         priced_links(self.link_types, self.prices)
         return self
 
@@ -223,7 +274,49 @@ class Cluster(Described):
     @property
     def max_devices(self) -> int:
         """How many devices there are at most."""
-        return self.max_nodes * self.nodes.count
+        return sum(node.count * count for node, count in self.kinds_of_nodes)
+
+    @property
+    def kinds_of_nodes(self) -> tuple[tuple[Node, int], ...]:
+        """The nodes of each kind and how many there are, in the order of their ranks."""
+        if not self.groups:
+            return ((self.nodes, self.max_nodes),)
+        counts = (group.count for group in self.groups)
+        return tuple(zip(self.group_nodes, counts, strict=True))
+
+    def nodes_of(self, n_devices: int) -> tuple[Node, ...]:
+        """Return the nodes that so many devices fill, in the order of their ranks."""
+        found: list[Node] = []
+        left = n_devices
+        for node, count in self.kinds_of_nodes:
+            needed = min(count, max(0, -(-left // node.count)))
+            found += [node] * needed
+            left -= needed * node.count
+        return tuple(found)
+
+    def devices_of(self, n_devices: int) -> tuple[Device, ...]:
+        """Return the device of each rank."""
+        if self.drawn_devices:
+            return self.drawn_devices[:n_devices]
+        if not self.groups:
+            return (self.device,) * n_devices
+        every = (device for node in self.nodes_of(n_devices) for device in _devices_in(node))
+        return tuple(every)[:n_devices]
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether its devices are of several kinds."""
+        return len(self.kinds_of_devices) > 1
+
+    @property
+    def kinds_of_devices(self) -> tuple[Device, ...]:
+        """The kinds of its devices, each once, in the order of their ranks."""
+        every = self.drawn_devices or tuple(node.devices for node, _ in self.kinds_of_nodes)
+        kinds: list[Device] = []
+        for device in {id(device): device for device in every}.values():
+            if device not in kinds:
+                kinds.append(device)
+        return tuple(kinds)
 
     def _repr_html_(self) -> str:
         return views.html("cluster", self)
@@ -232,4 +325,11 @@ class Cluster(Described):
         return repr(self)
 
     def __repr__(self) -> str:
+        if self.groups:
+            each = ", ".join(f"{count} x {node.name}" for node, count in self.kinds_of_nodes)
+            return f"<Cluster {self.name}: up to {each}>"
         return f"<Cluster {self.name}: up to {self.max_nodes} x {self.nodes.name}>"
+
+
+def _devices_in(node: Node) -> tuple[Device, ...]:
+    return (node.devices,) * node.count

@@ -7,7 +7,7 @@ file to the schema, so that an override is checked like the file itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -31,7 +31,7 @@ Schema = TypeVar("Schema", bound=BaseModel)
 _KIND_OF = {"devices": "device", "nodes": "node", "energy": "energy-table"}
 _MOST_TABLES = 32
 _INLINE = re.compile(r"[A-Z]\w*\(.+\)")  # Ring(16, 50 GB/s, 500 ns)
-_OF_CLUSTERS = frozenset({"device_speed_std", "software"})
+_OF_CLUSTERS = frozenset({"device_speed_std", "software", "faults"})
 """Fields of a cluster that one node or device may have replaced, too."""
 _MADE_OF_CONFIGURATIONS = frozenset({"devices", "clusters"})
 """Where a file of SCALE-Sim may stand for the device that it describes."""
@@ -79,6 +79,49 @@ def load_cluster(name: str, overrides: Overrides | None = None) -> Cluster:
     overrides = overrides or {}
     cluster = _any_cluster(_document(_kind_of(name), name), overrides)
     return cluster.model_copy(update={"overrides": dict(overrides)}) if overrides else cluster
+
+
+def network_cluster(
+    name: str,
+    drawn: object,
+    devices: Sequence[Device],
+    per_node: int,
+    overrides: Overrides | None = None,
+) -> Cluster:
+    """Make the cluster of devices on a network that is given whole.
+
+    Parameters
+    ----------
+    drawn
+        The network (`network.topology.Topology`).
+    devices
+        Of each rank.
+    per_node
+        Devices of a node; nodes have no links of their own.
+    overrides
+        ``device_speed_std``, ``software`` and ``node.…``.
+    """
+    own, node = _split(overrides or {}, "node")
+    of_node = {
+        "kind": "node", "name": name, "device": devices[0].name, "count": per_node,
+        "description": f"devices on the network {name}", "year": devices[0].year,
+    }  # fmt: skip
+    nodes = _build(Document(f"network {name}", of_node, {}), Node, node, devices=devices[0])
+    for path in own:
+        if path.split(".")[0] not in _OF_CLUSTERS:
+            allowed = ("device", "node", *sorted(_OF_CLUSTERS))
+            raise ConfigError(
+                f"a network has no such field{nearest(path, allowed)} (allowed: "
+                f"{', '.join(allowed)}; of a file of kind topology, its own fields)",
+                field=path,
+            )
+    data = {
+        "kind": "cluster", "name": name, "node": name, "nodes": nodes,
+        "max_nodes": len(devices) // per_node, "description": f"{len(devices)} devices", **own,
+        "drawn": drawn,
+        "drawn_devices": tuple(devices) if len({id(d) for d in devices}) > 1 else (),
+    }  # fmt: skip
+    return validate(Document(f"network {name}", data, {}, tuple(own)), Cluster)
 
 
 def description(kind: str, name: str) -> Document:
@@ -184,9 +227,37 @@ def _cluster(document: Document, overrides: Overrides) -> Cluster:
     below = _prefixed(own, "device")
     own, table = _split({k: v for k, v in own.items() if k not in below}, "energy_table")
     document = _replaced(document, own, "node", "energy_table")
+    if "groups" in document.data:
+        document, groups = _grouped(document, {**node, **below})
+        parts = {"nodes": groups[0], "group_nodes": groups}
+        return _build(document, Cluster, own, **parts, prices=_prices(document, table))
     node_document = _referred(document, "nodes", _name_in(document, "node"), "node")
     nodes = _node(node_document, {**node, **below})
     return _build(document, Cluster, own, nodes=nodes, prices=_prices(document, table))
+
+
+def _grouped(document: Document, overrides: Overrides) -> tuple[Document, tuple[Node, ...]]:
+    """Load the nodes of a cluster of several kinds; equal names are one kind."""
+    groups = document.data["groups"]
+    for field in ("node", "max_nodes"):
+        if field in document.data:
+            raise document.error("the groups say which nodes there are, and how many", (field,))
+    if not isinstance(groups, list) or not groups or not all(isinstance(g, dict) for g in groups):
+        raise document.error(
+            "expected groups, as [{node: dgx-a100, count: 2}, {node: dgx-h100, count: 2}]",
+            ("groups",),
+        )
+    known: dict[str, Node] = {}
+    for position, group in enumerate(groups):
+        name = group.get("node")
+        if not isinstance(name, str):
+            raise document.error("the field 'node' must name a node", ("groups", position))
+        if name not in known:
+            known[name] = _node(_referred(document, "nodes", name, "groups"), overrides)
+    counts = [group.get("count") for group in groups]
+    total = sum(count for count in counts if isinstance(count, int))
+    data = {**document.data, "node": groups[0]["node"], "max_nodes": max(1, total)}
+    return replace(document, data=data), tuple(known[group["node"]] for group in groups)
 
 
 def _prices(document: Document, overrides: Overrides) -> EnergyTable | None:

@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from ridgeline import units, views
 from ridgeline.config import FieldError, Strict
 from ridgeline.errors import ConfigError, nearest
+from ridgeline.hardware.collective_library import CollectiveLibrary, assumed_library
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable, stated
 from ridgeline.hardware.sourced import DEFAULT, Count, Described, Positive, Sourced
@@ -32,6 +33,10 @@ class LinkType(Strict):
     exchanged: Sourced[float] | None = None
     """Share of what payload reaches at which an all-to-all of the library passes, whose messages
     each device sends to all others; by default all of it."""
+    library: CollectiveLibrary | None = None
+    """Library of collectives whose kernels load and store over these links, and what its protocols
+    take. By default, on links that nothing but devices and their switches are on, the library of
+    the devices' vendor (NCCL, RCCL) with its own figures."""
     energy: str
     """Entry of the energy table, or a quantity such as ``10 pJ/bit``."""
 
@@ -178,6 +183,33 @@ class Node(Described):
     def nics(self) -> tuple[str, ...]:
         """Names of the vertices that reach out of the node."""
         return tuple(c.name for c in self.components if c.kind == "nic")
+
+    @property
+    def libraries(self) -> dict[str, CollectiveLibrary]:
+        """Collective library by link type: as stated, or that of links made for devices alone."""
+        found = {name: of.library for name, of in self.link_types.items() if of.library is not None}
+        assumed = assumed_library(self.devices.vendor, self.devices.year)
+        if assumed is not None:
+            dedicated = self._dedicated_links()
+            found |= {name: assumed for name in sorted(dedicated) if name not in found}
+        return found
+
+    def _dedicated_links(self) -> set[str]:
+        """Link types that join devices with each other or with switches of devices alone."""
+        ends = [(link.type, *pair) for link in self.links for pair in link.ends]
+        devices = {f"device{i}" for i in range(self.count)}
+        switches = {c.name for c in self.components if c.kind == "switch"}
+        shared = {
+            end
+            for _, a, b in ends
+            for end, other in ((a, b), (b, a))
+            if end in switches and other not in devices
+        }
+        kinds: dict[str, bool] = {}
+        for name, *pair in ends:
+            own = all(end in devices or end in switches - shared for end in pair)
+            kinds[name] = kinds.get(name, True) and own
+        return {name for name, own in kinds.items() if own}
 
     @model_validator(mode="after")
     def _consistent(self) -> Node:

@@ -13,7 +13,9 @@ from ridgeline.network.rings import check_ranks
 from ridgeline.network.routed import phases_of
 from ridgeline.network.schedule import ALGORITHMS, Schedule, check_size
 from ridgeline.network.script import Ints, Script
+from ridgeline.network.symmetric import exchange_phases, is_symmetric
 from ridgeline.network.topology import Floats, Topology
+from ridgeline.network.verification import verify_routes, verify_script
 
 
 class DoesNotApplyError(RidgelineError):
@@ -101,7 +103,11 @@ class Algorithm:
         group = self.group(topology, ranks, size_bytes, parts)
         if group.n == 1:
             return Schedule(self.op, self.name, 1, float(size_bytes), ())
-        phases = phases_of(self.write(group), topology, group.vertex)
+        even = (self.op, self.name) == ("all-to-all", "direct") and parts is None
+        if even and group.n > MANY and is_symmetric(topology, group.ranks):
+            phases = exchange_phases(topology, size_bytes)
+            return Schedule(self.op, self.name, group.n, float(size_bytes), phases)
+        phases = phases_of(self._written(group), topology, group.vertex)
         return Schedule(self.op, self.name, group.n, float(size_bytes), phases)
 
     def script(
@@ -112,7 +118,16 @@ class Algorithm:
         parts: Floats | None = None,
     ) -> Script:
         """Return what is sent from position to position; at least two ranks."""
-        return self.write(self.group(topology, ranks, size_bytes, parts))
+        return self._written(self.group(topology, ranks, size_bytes, parts))
+
+    def _written(self, group: Group) -> Script:
+        """Write the script; one of an algorithm that is not this package's own is verified."""
+        self._check_memory(group)
+        script = self.write(group)
+        if not self.write.__module__.startswith(_OWN):
+            verify_script(self.name, self.op, script, asked_bytes(self.op, group), group.n)
+            verify_routes(self.name, script, group.topology, group.vertex)
+        return script
 
     def group(
         self, topology: Topology, ranks: Sequence[int], size_bytes: float, parts: Floats | None
@@ -132,6 +147,48 @@ class Algorithm:
                     f"least 0 B; found {' x '.join(map(str, parts.shape))}"
                 )
         return Group(topology, tuple(ranks), size_bytes, parts)
+
+    def _check_memory(self, group: Group) -> None:
+        """Refuse, before it is taken, memory for one message from each to each that is not there.
+
+        Raises
+        ------
+        DoesNotApplyError
+            So that "auto" takes another algorithm where there is one.
+        """
+        from ridgeline import units
+
+        needed = group.n * group.n * PAIR_BYTES
+        if (self.op == "all-to-all" or self.name in _PAIRWISE) and needed > MOST_BYTES:
+            raise DoesNotApplyError(
+                f"{self.op} by {self.name} of {group.n} ranks has {group.n * group.n} messages, "
+                f"which would take about {units.show(needed, 'B', 2)} of memory; up to "
+                f"{units.show(MOST_BYTES, 'B', 2)} are taken (an even all-to-all of all devices "
+                "of a network that looks alike from each needs none of it)"
+            )
+
+
+MANY = 2048
+"""Ranks beyond which an even all-to-all of all devices is told from some of its sources."""
+PAIR_BYTES = 200
+"""Of memory for a message from one rank to another, while it is routed (measured)."""
+MOST_BYTES = 6e9
+_PAIRWISE = frozenset({"direct", "pairwise"})
+_OWN = "ridgeline.network.algorithms."
+"""Modules whose algorithms are tested with real data."""
+
+
+def asked_bytes(op: str, group: Group) -> Floats:
+    """Return the bytes that an operation is asked for: of all, of every part, or of every pair."""
+    n, size = group.n, group.size_bytes
+    if op == "all-to-all":
+        return group.pair_bytes
+    if op in {"send", "send-recv"}:
+        pairs = np.zeros((n, n))
+        source = np.arange(n) if op == "send-recv" else np.zeros(1, np.int64)
+        pairs[source, (source + 1) % n if op == "send-recv" else n - 1] = size
+        return pairs.ravel()
+    return group.part_bytes if op in PARTED else np.array([size])
 
 
 PARTED = frozenset({"all-gather", "reduce-scatter", "gather", "scatter", "all-to-all"})

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from ridgeline.config import Strict, read_text, read_yaml, validate
+from ridgeline.config import Document, Strict, read_text, read_yaml, validate
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.network.astrasim import GIB, System
 from ridgeline.network.inline import product_of
@@ -36,6 +37,42 @@ class _Network(Strict):
         return self
 
 
+_OLDER = frozenset({"topologies-per-dim", "units-count"})
+"""Fields by which a network file of the first release (JSON) is known."""
+_OF_OLDER = {
+    "npus_count": "units-count",
+    "bandwidth": "link-bandwidth",
+    "latency": "link-latency",
+}
+
+
+def is_network(data: object) -> bool:
+    """Tell whether a document is a network file, of the first release or a later one."""
+    return isinstance(data, dict) and ("npus_count" in data or data.keys() >= _OLDER)
+
+
+def _newer(document: Document) -> dict[str, Any]:
+    """Return a network of the first release in the fields of later ones.
+
+    It gives the links of an NPU in each dimension; those of a ring are one each way, of a complete
+    graph one to each other, and more are parallel ones.
+    """
+    data = document.data
+    names = {"AllToAll": "FullyConnected"}
+    topology = [names.get(str(name), name) for name in data["topologies-per-dim"]]
+    found = {new: list(data.get(old, ())) for new, old in _OF_OLDER.items()}
+    links = data.get("links-count", [])
+    rates = found["bandwidth"]
+    for d, (name, n, count, rate) in enumerate(
+        zip(topology, found["npus_count"], links, rates, strict=False)
+    ):
+        numbers = all(isinstance(value, int | float) for value in (n, count, rate))
+        if numbers and n > 1 and name in {"Ring", "FullyConnected"}:
+            single = n - 1 if name == "FullyConnected" else min(2, n - 1)
+            rates[d] = rate * max(1.0, count / single)
+    return {"topology": topology, **found}
+
+
 def read_network(path: str | Path) -> Topology:
     """Read an ASTRA-sim network file: a product of rings, switches and complete graphs.
 
@@ -44,7 +81,10 @@ def read_network(path: str | Path) -> Topology:
     ConfigError
         With file, line and field of the first mistake.
     """
-    network = validate(read_yaml(path), _Network)
+    document = read_yaml(path)
+    if isinstance(document.data, dict) and document.data.keys() >= _OLDER:
+        document = replace(document, data=_newer(document))
+    network = validate(document, _Network)
     blocks = [
         (block, n, LinkKind(f"dim{d}", bandwidth * GIB, latency * 1e-9, energy_j_per_byte=0.0))
         for d, (block, n, bandwidth, latency) in enumerate(

@@ -14,12 +14,16 @@ import numpy.typing as npt
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.network import astrasim, nccl
-from ridgeline.network.algorithm import DoesNotApplyError
+from ridgeline.network.algorithm import Algorithm, DoesNotApplyError
 from ridgeline.network.algorithms.ring import (
     all_gather_ring,
     all_reduce_ring,
     reduce_scatter_ring,
 )
+from ridgeline.network.brought import is_brought, read_collective
+from ridgeline.network.dimensions import with_shape
+from ridgeline.network.framework_all_reduce import Launch, eager_time_s, framework_schedule
+from ridgeline.network.operations import operation_named
 from ridgeline.network.schedule import (
     ALGORITHMS,
     Phase,
@@ -111,6 +115,10 @@ def collective(
     system: astrasim.System | None = None,
     cost: Cost | None = None,
     compression: Compression | None = None,
+    library: str = "nccl",
+    launch: Launch = "queued",
+    number_format: str | None = None,
+    ranks_per_node: int | None = None,
 ) -> CollectiveResult:
     """Price a collective.
 
@@ -119,7 +127,7 @@ def collective(
     op
         ``all-reduce``, ``reduce-scatter``, ``all-gather``, ``all-to-all``, ``broadcast``,
         ``reduce``, ``gather``, ``scatter``, ``send`` (first rank to last), ``send-recv`` (each rank
-        to the next) or ``barrier``.
+        to the next) or ``barrier``; or their names in nccl-tests (``all_reduce``, ``alltoall``).
     size_bytes
         As nccl-tests counts it: the whole buffer, also of an all-gather and a reduce-scatter.
     where
@@ -130,8 +138,9 @@ def collective(
         the root.
     algorithm
         Name of an algorithm, on a machine with NVLink also one of NCCL's with its protocol
-        (``ring-ll128``, ``tree-simple``, ``nvls``). "auto" takes the fastest that applies of all
-        for an inline topology, which is an idealised network; what NCCL would choose
+        (``ring-ll128``, ``tree-simple``, ``nvls``), or a file with one: MSCCL's XML, or rounds in
+        YAML, which are verified before they are priced. "auto" takes the fastest that applies of
+        all for an inline topology, which is an idealised network; what NCCL would choose
         (`ridgeline.network.nccl`) on a machine with NVLink; the fastest of the rings on any other
         machine, if the operation has one, and of those of a torus on one whose nodes are such.
     parts
@@ -153,15 +162,30 @@ def collective(
         `ridgeline.network.sparse.Compression`: send values of another width, or only some of them
         with their places, and let sums fill in. "auto" takes the fastest of all algorithms but
         in-network reduction, whose switches add dense values.
+    library
+        ``nccl`` (or what the links name), or a serving framework whose own all-reduce kernels are
+        taken (`ridgeline.network.framework_all_reduce`): ``vllm``, ``sglang``, ``trtllm``.
+    launch
+        ``queued``: the host is ahead of the device; ``eager``: launched call by call.
+    number_format
+        Of the values, where that matters: switches do not add up ``int8`` or ``fp8``.
+    ranks_per_node
+        With a number of ranks: so many on every node, on its first devices.
 
     Raises
     ------
     RidgelineError
         If `where`, `ranks`, `op` or `algorithm` is unknown or the size is impossible.
     """
-    _algorithms(op)  # an unknown operation is the first thing to say
+    op = operation_named(op, {known for known, _ in ALGORITHMS})
     check_size(size_bytes)
-    topology, group = _resolve(where, ranks)
+    topology, group = _resolve(where, ranks, ranks_per_node)
+    topology = with_shape(topology)
+    if library != "nccl" or launch != "queued":
+        if op != "all-reduce" and library != "nccl":
+            raise RidgelineError(f"{library} has all-reduces of its own alone; found {op!r}")
+        _check_alone(algorithm, parts, compat, cost, compression)
+        return _called(op, size_bytes, topology, group, library, launch, number_format)
     if compat not in {None, "astrasim", "astrasim-aware"}:
         raise RidgelineError(
             f"a compatibility mode is 'astrasim' or 'astrasim-aware', found {compat!r}"
@@ -184,7 +208,40 @@ def collective(
         return _compressed(op, asked, topology, group, size_bytes, compression)
     if algorithm != "auto":
         return _result(_named(op, algorithm, topology, group, size_bytes, uneven), topology)
-    return _result(fastest_schedule(op, topology, group, size_bytes, uneven), topology)
+    return _result(
+        fastest_schedule(op, topology, group, size_bytes, uneven, number_format), topology
+    )
+
+
+def _check_alone(algorithm: str, *others: object) -> None:
+    """Refuse what a framework's own collective cannot have beside it."""
+    if algorithm != "auto" or any(other is not None for other in others):
+        raise RidgelineError(
+            "a framework's library, or an eager launch, decides on its own algorithm: leave out "
+            "algorithm, parts, compat, cost and compression"
+        )
+
+
+def _called(
+    op: str,
+    size_bytes: float,
+    topology: Topology,
+    group: tuple[int, ...],
+    library: str,
+    launch: Launch,
+    number_format: str | None,
+) -> CollectiveResult:
+    """Return a collective as a framework calls it."""
+    if library == "nccl":
+        schedule = fastest_schedule(op, topology, group, size_bytes, None, number_format)
+    else:
+        schedule = framework_schedule(library, topology, group, size_bytes, number_format)
+    if launch == "queued":
+        return _result(schedule, topology)
+    if launch != "eager":
+        raise RidgelineError(f"a launch is 'queued' or 'eager', found {launch!r}")
+    time_s = eager_time_s(schedule, topology, is_framework=library != "nccl")
+    return _result(schedule, topology, time_s)
 
 
 def fastest_schedule(
@@ -193,29 +250,38 @@ def fastest_schedule(
     group: tuple[int, ...],
     size_bytes: float,
     uneven: npt.NDArray[np.float64] | None = None,
+    number_format: str | None = None,
 ) -> Schedule:
     """Return what `collective` takes with ``algorithm="auto"``."""
     names = _algorithms(op)
     if not topology.single_channel and (op, "ring") in ALGORITHMS:
-        torus = _OF_TORUS if len(topology.shape) > 2 else ()  # nodes on a torus of their own
+        own = len(topology.shape) > 2  # nodes on a torus of their own
+        own = own or (topology.devices_forward and len(topology.shape) > 1)
+        torus = _OF_TORUS if own else ()
         names = [name for name in names if name in ("ring", *torus)]
     if uneven is None and not topology.single_channel:
-        chosen = nccl.choice(op, topology, group, size_bytes)
+        chosen = nccl.choice(op, topology, group, size_bytes, number_format)
         if chosen is not None:
             return chosen
     best: Schedule | None = None
     best_s = math.inf
+    refused: DoesNotApplyError | None = None
     for name in sorted(names, key=lambda name: (name == _DIRECT, name)):
         if name == _DIRECT and _direct_bound_s(op, topology, len(group), size_bytes) > best_s:
             continue  # its messages are many: a thousand devices on a ring pass on 270 million
-        with suppress(DoesNotApplyError):
+        try:
             schedule = ALGORITHMS[op, name](topology, group, size_bytes, uneven)
-            if len(names) == 1:
-                return schedule
-            time_s = closed_form_time_s(schedule, topology)
-            if best is None or (time_s, name) < (best_s, best.algorithm):
-                best, best_s = schedule, time_s
-    assert best is not None  # every operation has an algorithm that always applies
+        except DoesNotApplyError as error:
+            refused = error
+            continue
+        if len(names) == 1:
+            return schedule
+        time_s = closed_form_time_s(schedule, topology)
+        if best is None or (time_s, name) < (best_s, best.algorithm):
+            best, best_s = schedule, time_s
+    if best is None:
+        assert refused is not None
+        raise refused  # the only one that always applies has too many messages
     return best
 
 
@@ -238,7 +304,14 @@ def _named(
     size_bytes: float,
     uneven: Floats | None,
 ) -> Schedule:
-    """Return the schedule of an algorithm, or of one of NCCL's with its protocol."""
+    """Return the schedule of an algorithm, of one of NCCL's with its protocol, or of a file's."""
+    if is_brought(algorithm):
+        if uneven is not None:
+            raise RidgelineError("a collective from a file has parts of one size")
+        brought = read_collective(algorithm)
+        if brought.op != op:
+            raise RidgelineError(f"{algorithm} is an {brought.op}, not an {op}")
+        return brought.schedule(topology, group, size_bytes)
     if (op, algorithm) not in ALGORITHMS and uneven is None and not topology.single_channel:
         for schedule in nccl.candidates(op, topology, group, size_bytes):
             if schedule.algorithm == algorithm:
@@ -335,7 +408,9 @@ def _compatible(
 def _algorithms(op: str) -> list[str]:
     """Names of the algorithms of an operation that "auto" chooses from."""
     names = sorted(
-        name for (known, name), one in ALGORITHMS.items() if known == op and one.automatic
+        name
+        for (known, name), one in ALGORITHMS.items()
+        if known == op and _with_script(known, name, one).automatic
     )
     if not names:
         ops = sorted({known for known, _ in ALGORITHMS})
@@ -345,10 +420,24 @@ def _algorithms(op: str) -> list[str]:
     return names
 
 
+def _with_script(op: str, name: str, one: object) -> Algorithm:
+    """Return an algorithm that can be verified, or raise RidgelineError."""
+    if not isinstance(one, Algorithm):
+        raise RidgelineError(
+            f"{op} algorithm {name!r} is registered without a script that can be verified; "
+            "register a function with ridgeline.network.algorithm.algorithm"
+        )
+    return one
+
+
 def _resolve(
-    where: str | Cluster | Topology, ranks: int | Sequence[int] | None
+    where: str | Cluster | Topology,
+    ranks: int | Sequence[int] | None,
+    ranks_per_node: int | None = None,
 ) -> tuple[Topology, tuple[int, ...]]:
     """Return the topology, just large enough if it can be chosen, and the group of ranks."""
+    if ranks_per_node is not None:
+        return _spread(where, ranks, ranks_per_node)
     group = (
         tuple(range(ranks)) if isinstance(ranks, int) else None if ranks is None else tuple(ranks)
     )
@@ -358,6 +447,33 @@ def _resolve(
         )
     topology = topology_of(where, None if group is None else max(group) + 1)
     return topology, tuple(range(topology.n_devices)) if group is None else group
+
+
+def _spread(
+    where: str | Cluster | Topology, ranks: int | Sequence[int] | None, per_node: int
+) -> tuple[Topology, tuple[int, ...]]:
+    """Return the topology and a group of so many ranks on the first devices of every node."""
+    if not isinstance(ranks, int) or ranks < 1 or per_node < 1 or ranks % per_node:
+        raise RidgelineError(
+            f"ranks_per_node needs a number of ranks that it divides; found {ranks!r} ranks and "
+            f"{per_node!r} a node"
+        )
+    from ridgeline.network.where import network_of
+
+    found = network_of(where) if isinstance(where, str) else where
+    nodes = ranks // per_node
+    if isinstance(found, Cluster):
+        each = found.nodes.count
+        found = topology_of(found, min(nodes * each, found.max_devices))
+    node_of = found.node_of[found.devices]
+    first = np.flatnonzero(np.diff(node_of, prepend=-1))
+    sizes = np.diff(first, append=len(node_of))
+    if len(first) < nodes or (sizes[:nodes] < per_node).any():
+        raise RidgelineError(
+            f"{found.name!r} has no {nodes} nodes with {per_node} devices each or more"
+        )
+    group = first[:nodes, None] + np.arange(per_node)
+    return found, tuple(group.ravel().tolist())
 
 
 def bus_bandwidth(op: str, n_ranks: int, size_bytes: float, time_s: float) -> float:

@@ -36,10 +36,16 @@ def communicator_bytes(topology: Topology, ranks: tuple[int, ...]) -> int:
     if len({int(topology.node_of[topology.devices[rank]]) for rank in ranks}) > 1:
         n = len(ring_channels(topology, ranks).channels)
     else:
-        fast = [CHANNELS[name] for name in topology.link_classes if name in CHANNELS]
+        fast = [
+            of.channels or CHANNELS[of.generation]
+            for name, of in topology.library.items()
+            if name in topology.link_classes
+        ]
         if not fast:
             classes = ", ".join(sorted(topology.link_classes))
-            raise RidgelineError(f"communicators: channels are known of {', '.join(CHANNELS)},"
-                                 f" not of {classes}")  # fmt: skip
+            raise RidgelineError(
+                "communicators: channels are known of links with a collective library, not of "
+                f"{classes}"
+            )
         n = max(fast)
     return n * _CONNECTIONS * _OF_CONNECTION

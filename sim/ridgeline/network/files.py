@@ -1,17 +1,34 @@
-"""Topologies from YAML files: any graph of devices, switches, NICs and links."""
+"""Topologies from YAML files: any graph of devices, switches, NICs and links.
+
+Shipped nodes can stand in it, too: their devices, NICs and switches are ``node0.device3``,
+``node0.nic1``, and an end of a link may be a pattern, ``node*.nic0``, that joins all that it means.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from ridgeline import units
-from ridgeline.config import FieldError, Strict, overridden, read_yaml, validate
-from ridgeline.errors import nearest
-from ridgeline.network.topology import DEVICE, Drawing, LinkKind, Topology
+from ridgeline import catalog, units
+from ridgeline.config import Document, FieldError, Strict, overridden, read_yaml, validate
+from ridgeline.errors import ConfigError, nearest
+from ridgeline.hardware.load import load_node
+from ridgeline.hardware.node import Node
+from ridgeline.network.topology import (
+    DEVICE,
+    MAX_DEVICES,
+    Drawing,
+    LinkKind,
+    Topology,
+    draw_nodes,
+    of_nodes,
+)
 
 
 class _LinkType(Strict):
@@ -24,8 +41,15 @@ class _LinkType(Strict):
     power: units.Watts | None = None
 
 
+class _Nodes(Strict):
+    node: str
+    """Name of a node, or a path."""
+    count: int = Field(default=1, ge=1, le=MAX_DEVICES)
+
+
 class _Link(Strict):
     between: tuple[str, str] = Field(strict=False)
+    """Two vertices; a pattern of names means each that it fits, as of files."""
     type: str
     count: int = Field(default=1, ge=1, le=4096)
 
@@ -36,8 +60,16 @@ class _Graph(Strict):
     kind: Literal["topology"]
     name: str
     description: str = ""
-    devices: tuple[str, ...] = Field(strict=False, min_length=1)
-    """In rank order."""
+    devices: tuple[str, ...] = Field(default=(), strict=False)
+    """In rank order; of `nodes` those of the nodes."""
+    device: str | dict[str, str] = ""
+    """Name of the devices, or names by patterns of them: what a step is trained on."""
+    nodes: tuple[_Nodes, ...] = Field(default=(), strict=False)
+    """Nodes of the catalogue, or of files, that stand in the graph."""
+    nics: tuple[str, ...] = Field(default=(), strict=False)
+    hosts: tuple[str, ...] = Field(default=(), strict=False)
+    node_of: dict[str, int] = Field(default_factory=dict)
+    """Number of the node that a vertex is in, by patterns of names; all are in one if none is."""
     switch_cost: units.Dollars | None = None
     """Of one switch."""
     switch_power: units.Watts | None = None
@@ -50,16 +82,14 @@ class _Graph(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> _Graph:
-        names = (*self.devices, *self.switches)
+        names = (*self.devices, *self.switches, *self.nics, *self.hosts)
         if len(set(names)) != len(names):
             raise FieldError("two vertices have the same name", "devices")
+        if bool(self.devices) == bool(self.nodes):
+            raise FieldError(
+                "a topology has devices of its own, or nodes with their devices", "devices"
+            )
         for position, link in enumerate(self.links):
-            for end in link.between:
-                if end not in names:
-                    raise FieldError(
-                        f"a link ends at {end!r}, which does not exist{nearest(end, names)}",
-                        *("links", position, "between"),
-                    )
             if link.between[0] == link.between[1]:
                 raise FieldError("a link joins a vertex to itself", "links", position, "between")
             if link.type not in self.link_types:
@@ -86,23 +116,45 @@ def from_file(path: str | Path, overrides: Mapping[str, Any] | None = None) -> T
     ConfigError
         With file, line and field of the first mistake.
     """
-    graph = validate(overridden(read_yaml(path), overrides or {}), _Graph)
+    document = overridden(read_yaml(path), overrides or {})
+    graph = validate(document, _Graph)
+    nodes = [_loaded(document, of, i) for i, of in enumerate(graph.nodes) for _ in range(of.count)]
     drawing = Drawing()
-    vertex = {name: drawing.vertex(name, DEVICE, node=0) for name in graph.devices}
-    vertex |= {name: drawing.vertex(name, "switch", node=0) for name in graph.switches}
+    devices = draw_nodes(drawing, nodes)
+    single = 0 if not graph.node_of and not nodes else -1
+    roles = {
+        DEVICE: graph.devices,
+        "switch": graph.switches,
+        "nic": graph.nics,
+        "host": graph.hosts,
+    }
+    for kind, names in roles.items():
+        for name in names:
+            number = next((n for p, n in graph.node_of.items() if fnmatchcase(name, p)), single)
+            vertex = drawing.vertex(name, kind, number)
+            devices += [vertex] if kind == DEVICE else []
     kinds = {
         name: LinkKind(name, of.bandwidth, of.latency, of.energy)
         for name, of in graph.link_types.items()
     }
-    for link in graph.links:
-        a, b = link.between
-        drawing.join(vertex[a], vertex[b], kinds[link.type], link.count)
+    vertices = {name: number for number, name in enumerate(drawing.names)}
+    for position, link in enumerate(graph.links):
+        for a in _matching(document, vertices, link.between[0], position):
+            for b in _matching(document, vertices, link.between[1], position):
+                if a != b:
+                    drawing.join(a, b, kinds[link.type], link.count)
+    fields = of_nodes(nodes) if nodes else None
     return drawing.finish(
         graph.name,
-        [vertex[name] for name in graph.devices],
+        devices,
+        collective_latency_s=fields["collective_latency_s"] if fields else 0.0,
+        memory_bytes_per_s=fields["memory_bytes_per_s"] if fields else math.inf,
+        in_switch=fields["in_switch"] if fields else None,
+        exchanged=fields["exchanged"] if fields else None,
         routing=graph.routing,
-        shape=graph.shape,
-        devices_forward=graph.devices_forward,
+        shape=graph.shape or _regular(nodes),
+        devices_forward=graph.devices_forward or bool(fields and fields["devices_forward"]),
+        device_names=_device_names(document, graph, nodes),
         cost_dollars=_sum(
             graph.switch_cost,
             len(graph.switches),
@@ -115,6 +167,60 @@ def from_file(path: str | Path, overrides: Mapping[str, Any] | None = None) -> T
         ),
         priced="switches and links",
     )
+
+
+def _loaded(document: Document, of: _Nodes, position: int) -> Node:
+    """Load a node; a relative path counts from the file that names it."""
+    name = of.node
+    if name not in catalog.names("nodes") and catalog.is_path(name):
+        name = str(Path(document.file).parent / name)
+    try:
+        return _node(name)
+    except ConfigError as error:
+        raise document.error(error.message, ("nodes", position, "node")) from error
+
+
+@lru_cache(maxsize=8)
+def _node(name: str) -> Node:
+    """Load a node; equal ones of a graph are one."""
+    return load_node(name)
+
+
+def _matching(
+    document: Document, vertices: Mapping[str, int], name: str, position: int
+) -> list[int]:
+    """Return the vertices of a name, or of a pattern of names."""
+    if name in vertices:
+        return [vertices[name]]
+    found = [number for known, number in vertices.items() if fnmatchcase(known, name)]
+    if not found:
+        raise document.error(
+            f"a link ends at {name!r}, which does not exist{nearest(name, vertices)}",
+            ("links", position, "between"),
+        )
+    return found
+
+
+def _regular(nodes: Sequence[Node]) -> tuple[int, ...]:
+    counts = {node.count for node in nodes}
+    return (counts.pop(), len(nodes)) if len(counts) == 1 and len(nodes) > 1 else ()
+
+
+def _device_names(document: Document, graph: _Graph, nodes: Sequence[Node]) -> tuple[str, ...]:
+    """Return the name of each rank's device, if the file says it."""
+    if nodes:
+        if graph.device:
+            raise document.error("the nodes say what their devices are", ("device",))
+        return tuple(node.device for node in nodes for _ in range(node.count))
+    if isinstance(graph.device, str):
+        return (graph.device,) * len(graph.devices) if graph.device else ()
+    found = []
+    for name in graph.devices:
+        device = next((d for p, d in graph.device.items() if fnmatchcase(name, p)), None)
+        if device is None:
+            raise document.error(f"no pattern fits {name!r}", ("device",))
+        found.append(device)
+    return tuple(found)
 
 
 def _sum(

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from itertools import product, takewhile
 
 from ridgeline import units
-from ridgeline.errors import ConfigError
+from ridgeline.errors import ConfigError, nearest
 from ridgeline.network.registry import Registry
 from ridgeline.network.topology import DEVICE, MAX_DEVICES, Drawing, LinkKind, Topology
 
@@ -158,7 +158,8 @@ def _split(text: str) -> list[tuple[str, list[str]]]:
 
 def _linkless(arguments: Sequence[str]) -> bool:
     """Tell whether there are extents and nothing else."""
-    return bool(arguments) and all(_EXTENT.fullmatch(argument) for argument in arguments)
+    plain = [argument for argument in arguments if "=" not in argument]
+    return bool(plain) and all(_EXTENT.fullmatch(argument) for argument in plain)
 
 
 def _how_to_write(parts: Sequence[tuple[str, Sequence[str]]]) -> str:
@@ -190,6 +191,26 @@ def _plain(name: str, arguments: list[str]) -> tuple[str, list[str]]:
     if found != number and name in INLINE:
         raise ConfigError(f"{name}{number}D has {number} extents, found {''.join(arguments[:1])!r}")
     return name, arguments
+
+
+def with_keywords(
+    name: str, arguments: Sequence[str], known: Sequence[str]
+) -> tuple[list[str], dict[str, str]]:
+    """Part arguments into plain ones and those with a name, ``oversubscription=3``."""
+    plain, named = [], {}
+    for argument in arguments:
+        key, equals, value = (part.strip() for part in argument.partition("="))
+        if not equals:
+            plain.append(argument)
+        elif key not in known:
+            raise ConfigError(
+                f"{name} has no {key!r}{nearest(key, known)} (known: {', '.join(known)})"
+            )
+        elif key in named:
+            raise ConfigError(f"{name}: {key} is given twice")
+        else:
+            named[key] = value
+    return plain, named
 
 
 def read_inline(

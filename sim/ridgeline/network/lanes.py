@@ -10,13 +10,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from ridgeline.network.algorithm import Group
 from ridgeline.network.paths import Routes
-from ridgeline.network.script import Ints, Script, Step, make_script, make_step, together
+from ridgeline.network.script import (
+    Ints,
+    Script,
+    Step,
+    advanced,
+    make_script,
+    make_step,
+    merged,
+    together,
+)
+from ridgeline.network.topology import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,9 +80,35 @@ class Lane:
 
 def lanes_script(group: Group, op: str, lanes: Sequence[Lane]) -> Script:
     """Return the script of an all-reduce, a reduce-scatter or an all-gather on some lanes."""
-    n = group.n
+    steps = together(_timelines(group.n, op, lanes, 0))
+    return make_script(_sizes(group, lanes), steps, owner=_owners(lanes))
+
+
+def streamed(group: Group, op: str, streaming: Sequence[Lane], last: Sequence[Lane]) -> Script:
+    """Return the script of lanes whose rounds stream through each other, and then of others.
+
+    A lane that is cut into many pieces has some of them in every round at once. Such lanes are one
+    round of many waves: data pass them all, and every link is as busy as all of them make it. The
+    lanes of `last` are sent round by round.
+    """
+    waves = []
+    for timeline in _timelines(group.n, op, streaming, 0):
+        number = 0
+        for step in timeline:
+            for turn in range(step.repeat):
+                wave = np.full(len(step.source), number, np.int64)
+                waves.append(replace(advanced(step, turn, 1), wave=wave))
+                number += 1
+    steps = [merged(waves)] if waves else []
+    steps += together(_timelines(group.n, op, last, len(streaming)))
+    lanes = (*streaming, *last)
+    return make_script(_sizes(group, lanes), steps, owner=_owners(lanes))
+
+
+def _timelines(n: int, op: str, lanes: Sequence[Lane], first: int) -> list[list[Step]]:
+    """Return the steps of every lane; slots of the first are those of lane number `first`."""
     timelines = []
-    for number, lane in enumerate(lanes):
+    for number, lane in enumerate(lanes, first):
         dimensions = range(len(lane.extents))
         steps = []
         if op != "all-gather":
@@ -80,6 +116,12 @@ def lanes_script(group: Group, op: str, lanes: Sequence[Lane]) -> Script:
         if op != "reduce-scatter":
             steps += [lane.ring(d, number * n, scatter=False) for d in reversed(dimensions)]
         timelines.append([step for step in steps if step.repeat])
-    owner = np.concatenate([lane.position for lane in lanes])
-    size = np.concatenate([lane.share * group.part_bytes[lane.position] for lane in lanes])
-    return make_script(size, together(timelines), owner=owner)
+    return timelines
+
+
+def _owners(lanes: Sequence[Lane]) -> Ints:
+    return np.concatenate([lane.position for lane in lanes])
+
+
+def _sizes(group: Group, lanes: Sequence[Lane]) -> Floats:
+    return np.concatenate([lane.share * group.part_bytes[lane.position] for lane in lanes])

@@ -4,7 +4,9 @@ NCCL prices every algorithm and protocol as a latency and a bandwidth and takes 
 (src/graph/tuning.cc, version 2.30.7; constants are facts cited from there). `choice` does the same
 on the machine's own links; what protocols change is taken relative to Simple, whose latencies are
 the machine's own, so that a machine described with other latencies or bandwidths is priced with
-these.
+these. Which links the library drives, and which column of its tables applies, is a property of the
+link (``link_types.*.library``, `Topology.library`), as are measured latencies and rates of its
+protocols, which the time is then taken from; RCCL is the same without reduction in switches.
 
 =========  ============================================  ==========================
 protocol   latency                                       of the link's bandwidth
@@ -46,7 +48,9 @@ import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network.algorithms.pipelines import double_tree_sent
+from ridgeline.network.library import PROTOCOLS, LinkLibrary, PairFigures
 from ridgeline.network.rings import Channels, hops_s, ring_channels
+from ridgeline.network.routing import routes
 from ridgeline.network.schedule import (
     ALGORITHMS,
     Loads,
@@ -58,7 +62,7 @@ from ridgeline.network.schedule import (
 )
 from ridgeline.network.topology import Floats, Topology
 
-_PROTOCOLS = ("ll", "ll128", "simple")
+_PROTOCOLS = PROTOCOLS
 _PAIRS = "send-receive"
 NAMES = (
     *(f"{way}-{name}" for way in ("ring", "tree") for name in _PROTOCOLS),
@@ -68,31 +72,35 @@ NAMES = (
 # microseconds: baseLat, hwLat NVLINK, hwLat NET; in the order of _PROTOCOLS
 _BASE = {"ring": (6.6, 14.0, 8.4), "tree": (6.8, 14.0, 8.4)}
 _INTRA = {"ring": (0.6, 1.9, 3.4), "tree": (0.6, 1.25, 4.0)}
+_BUS = {"ring": (1.0, 2.5, 5.7), "tree": (1.0, 1.9, 4.0)}  # hwLat PCI
 _INTER = {"ring": (2.7, 4.0, 14.0), "tree": (5.0, 8.5, 14.0)}
 _NVLS_US = 25.0  # hwLat NVLINK, nvls, Simple; its baseLat is 0
-_NVLS_CHANNELS = {"nvlink4": 16, "nvlink5": 24}  # NVLS_NCHANNELS_SM90, NVLS_NCHANNELS_SM100_NVL
+_NVLS_CHANNELS = {"hopper": 16, "blackwell": 24}  # NVLS_NCHANNELS_SM90, NVLS_NCHANNELS_SM100_NVL
 _NVLS_HEADS = 32  # NCCL_MAX_NVLS_ARITY
-_NVLS_CHUNKS = ((64, 131072), (8, 65536), (2, 32768), (0, 16384))
-"""Bytes a channel and head; taken where the payload has so many chunks of all of them at least."""
+_NVLS_CHUNKS = ((64, 131072), (2.5, 65536), (2, 32768), (0, 16384))
+"""Bytes a channel and head; taken where the payload has so many chunks of all of them at least.
+Measured on 8 H100 and 8 B200 (aiconfigurator), whose 32 MiB already have chunks of 64 KiB."""
 _NVLS_STAGES = 2  # after the first
 _NVLS_TREE_US = 20.9  # hwLat NET, nvlsTree, Simple
-_NVLS_TREE_MOST = {"nvlink4": (57.7, 45.5), "nvlink5": (96.0, 80.0)}
+_NVLS_TREE_MOST = {"hopper": (57.7, 45.5), "blackwell": (96.0, 80.0)}
 """perChMaxNVLSTreeBw, GB/s of bus bandwidth a channel: two nodes, more."""
-_LL128_REACHED = {"nvlink2": 0.65}
-"""nccl-tests on eight V100, 1 to 4 MiB (published with vTrain): 80 of 134 GB/s, and 60 of 85 on
-four; NCCL chooses by 0.92."""
-_LL128_CHANNELS = {"nvlink3": 12}  # rings of one node before each is doubled
+_LL128_CHANNELS = {"ampere": 12}  # rings of one node before each is doubled
 _LL128_MOST = {"broadcast": 18.8, "reduce": 12.0, "all-gather": 18.3, "reduce-scatter": 15.2,
                "all-reduce": 16.9}  # fmt: skip
 """GB/s a channel that NCCL 2.8 expects of LL128 (ll128MaxBwPerCh). Two machines of A100 took Simple
 for 16 MiB on 8 GPUs, as these constants say; those of 2.30.7 (20 GB/s) say LL128."""
 _LL_MOST = {  # llMaxBw, GB/s: one node, two nodes, more
-    "nvlink2": (39.0, 39.0, 20.4),
-    "nvlink3": (87.7, 22.5, 19.0),
-    "nvlink4": (141.0, 45.0, 35.0),
-    "nvlink5": (282.0, 90.0, 70.0),
+    "volta": (39.0, 39.0, 20.4),
+    "ampere": (87.7, 22.5, 19.0),
+    "hopper": (141.0, 45.0, 35.0),
+    "blackwell": (282.0, 90.0, 70.0),
 }
-CHANNELS = {"nvlink2": 12, "nvlink3": 24, "nvlink4": 24, "nvlink5": 24}  # of one node's rings
+CHANNELS = {"volta": 12, "ampere": 24, "hopper": 24, "blackwell": 24, "cdna": 28}
+"""Of one node's rings. RCCL has four on each of seven links (assumed)."""
+_CHANNEL_BYTES = 512
+"""Of a rank's part of a payload for one more channel: a warp's lines of 16 B (LL)."""
+NOT_IN_SWITCH = frozenset({"int8", "uint8", "fp8", "fp8-e4m3", "fp8-e5m2"})
+"""Number formats that NVSwitches do not add up (ncclNvlsSupported)."""
 _SLICES = 2  # of a chunk
 _SLICE_BYTES = 2**20  # of a channel: two of eight steps of a buffer of 4 MiB
 _LEAST_SLICE_BYTES = 2**15  # a 32nd of it
@@ -111,17 +119,29 @@ _CORRECTION = {
 }  # fmt: skip
 _PASSES = {"all-reduce": 2, "reduce-scatter": 1, "all-gather": 1, "broadcast": 1, "reduce": 1}
 _WHOLE = frozenset({"broadcast", "reduce"})  # every hop carries all of the payload
+_ADDING = frozenset({"all-reduce", "reduce-scatter", "reduce"})
 
 
-def choice(op: str, topology: Topology, ranks: Sequence[int], size_bytes: float) -> Schedule | None:
+def choice(
+    op: str,
+    topology: Topology,
+    ranks: Sequence[int],
+    size_bytes: float,
+    number_format: str | None = None,
+) -> Schedule | None:
     """Return what NCCL takes of `candidates`, or None if there are none.
+
+    Parameters
+    ----------
+    number_format
+        Of the values; some are not added up by switches. None: one that is.
 
     Raises
     ------
     RidgelineError
         If two ranks have no route between them.
     """
-    found = _options(op, topology, ranks, size_bytes)
+    found = _options(op, topology, ranks, size_bytes, number_format)
     if not found:
         return None
     return min(found, key=lambda one: (one.expected_s, one.schedule.algorithm)).schedule
@@ -159,14 +179,13 @@ def ring_parts(op: str, topology: Topology, ranks: Sequence[int], size_bytes: fl
     RidgelineError
         If there is no such ring, or two ranks have no route between them.
     """
-    link = _fast_link(topology)
-    if op not in _PASSES or op in _WHOLE or len(ranks) < 2 or link is None:
+    if op not in _PASSES or op in _WHOLE or len(ranks) < 2 or not has_library(topology):
         raise RidgelineError(
             f"the parts of a ring are those of all-reduce, reduce-scatter or all-gather on two "
-            f"ranks or more with NVLink; found {op!r} on {len(ranks)}"
+            f"ranks or more with a collective library; found {op!r} on {len(ranks)}"
         )
-    machine = _Machine.of(topology, tuple(ranks), link)
-    n, channels = len(ranks), CHANNELS[link]
+    machine = _Machine.of(topology, tuple(ranks))
+    n, channels = len(ranks), machine.n_channels
     rounds, part = _PASSES[op] * (n - 1), size_bytes / n
     per_round = max(1, min(_SLICES, math.ceil(part / channels / _LEAST_SLICE_BYTES)))
     return RingParts(
@@ -179,16 +198,21 @@ def ring_parts(op: str, topology: Topology, ranks: Sequence[int], size_bytes: fl
 
 
 def candidates(
-    op: str, topology: Topology, ranks: Sequence[int], size_bytes: float
+    op: str,
+    topology: Topology,
+    ranks: Sequence[int],
+    size_bytes: float,
+    number_format: str | None = None,
 ) -> list[Schedule]:
-    """Return what NCCL chooses from; nothing if there is no NVLink.
+    """Return what NCCL chooses from; nothing if no link has a collective library.
 
     Raises
     ------
     RidgelineError
         If two ranks have no route between them.
     """
-    return [one.schedule for one in _options(op, topology, ranks, size_bytes)]
+    found = _options(op, topology, ranks, size_bytes, number_format)
+    return [one.schedule for one in found]
 
 
 class _Option(NamedTuple):
@@ -198,40 +222,110 @@ class _Option(NamedTuple):
     expected_s: float
 
 
-def _options(op: str, topology: Topology, ranks: Sequence[int], size_bytes: float) -> list[_Option]:
-    link = _fast_link(topology)
-    if link is None or len(ranks) < 2:
+def has_library(topology: Topology) -> bool:
+    """Tell whether a collective library drives some links of a topology."""
+    return any(name in topology.link_classes for name in topology.library)
+
+
+def _options(
+    op: str,
+    topology: Topology,
+    ranks: Sequence[int],
+    size_bytes: float,
+    number_format: str | None = None,
+) -> list[_Option]:
+    if len(ranks) < 2 or not has_library(topology):
         return []
-    if op == "all-to-all" and link in topology.exchanged:
-        return [_exchange(topology, ranks, size_bytes, link)]
+    if op in _PAIRWISE:
+        return _exchange(op, topology, ranks, size_bytes)
     if op not in _PASSES:
         return []
-    machine = _Machine.of(topology, tuple(ranks), link)
-    found = [machine.ring(op, protocol, size_bytes) for protocol in range(len(_PROTOCOLS))]
+    machine = _Machine.of(topology, tuple(ranks))
+    found = [
+        machine.ring(op, protocol, size_bytes, number_format) for protocol in range(len(_PROTOCOLS))
+    ]
     if op == "all-reduce":
         found += [machine.tree(protocol, size_bytes) for protocol in range(len(_PROTOCOLS))]
-        if link in topology.in_switch and len(ranks) > 2 * machine.nodes:
+        adds = machine.library.name == "nccl" and machine.library.generation in _NVLS_CHANNELS
+        adds = adds and number_format not in NOT_IN_SWITCH
+        if adds and machine.link in topology.in_switch and len(ranks) > 2 * machine.nodes:
             found.append(machine.in_switch(size_bytes))
     return found
 
 
-def _exchange(topology: Topology, ranks: Sequence[int], size_bytes: float, link: str) -> _Option:
-    """All-to-all by sends and receives, all at once, which reach less of NVLink than rings do."""
-    direct = ALGORITHMS["all-to-all", "direct"](topology, ranks, size_bytes)
-    fast = np.array([name == link for name in topology.link_class])
-    over = np.where(fast, 1 / topology.exchanged[link], 1.0)
+_PAIRWISE = frozenset({"all-to-all", "send-recv", "send"})
+"""Operations that are sends and receives."""
+
+
+def _exchange(
+    op: str, topology: Topology, ranks: Sequence[int], size_bytes: float
+) -> list[_Option]:
+    """Send and receive all at once; all-to-alls reach less of the links than rings do."""
+    fast = [name for name in topology.library if name in topology.link_classes]
+    pairs = next((p for name in fast if (p := topology.library[name].pairs) is not None), None)
+    is_all = op == "all-to-all"
+    shares = {name: topology.exchanged[name] for name in fast if name in topology.exchanged}
+    if pairs is None and not (is_all and shares):
+        return []
+    direct = ALGORITHMS[op, "direct"](topology, ranks, size_bytes)
+    over = np.ones(topology.n_links)
+    if is_all:
+        for name, share in shares.items():
+            over[topology.of_class(name)] = 1 / share
     phases = []
     for phase in direct.phases:
         sent = loads_of(phase)
         loads = Loads(sent.links, sent.bytes * over[sent.links])
         phases.append(phase._replace(bytes_on_link=loads))
+    if pairs is not None:
+        phases = [_paired(pairs, phases, op, topology, ranks, size_bytes)]
     schedule = Schedule(direct.op, _PAIRS, direct.n_ranks, direct.size_bytes, tuple(phases))
-    return _Option(schedule, closed_form_time_s(schedule, topology))
+    return [_Option(schedule, closed_form_time_s(schedule, topology))]
 
 
-def _fast_link(topology: Topology) -> str | None:
-    """Return the generation of NVLink in a topology."""
-    return next((name for name in _LL_MOST if name in topology.link_classes), None)
+def _way_inside_s(topology: Topology, ranks: Sequence[int]) -> float:
+    """Latency between two devices of a node, or what it would be over the links of the library."""
+    ends = topology.devices[list(ranks[:2])].astype(np.int64)
+    if topology.node_of[ends[0]] == topology.node_of[ends[1]]:
+        return float(topology.latency_s[routes(topology, ends[:1], ends[1:]).links].sum())
+    link = next(name for name in topology.library if name in topology.link_classes)
+    return 2 * float(topology.latency_s[topology.of_class(link)].max(initial=0.0))
+
+
+def _paired(
+    pairs: PairFigures,
+    direct: Sequence[Phase],
+    op: str,
+    topology: Topology,
+    ranks: Sequence[int],
+    size_bytes: float,
+) -> Phase:
+    """Return one call of sends and receives: its kernels' start, and ways longer than in a node."""
+    n = len(ranks)
+    is_all = op == "all-to-all"
+    latency_s = pairs.latency_s(
+        size_bytes / n if is_all else size_bytes, max(n - 1, 2) if is_all else 1
+    )
+    inside_s = topology.collective_latency_s + _way_inside_s(topology, ranks)
+    latency_s += max(0.0, sum(one.repeat * one.latency_s for one in direct) - inside_s)
+    loads = [loads_of(one) for one in direct if len(one.bytes_on_link)]
+    if not loads:
+        return Phase(latency_s, 1, {})
+    (sent,) = loads  # all messages are under way at once
+    busy_s = float((sent.bytes / topology.bandwidth_bytes_per_s[sent.links]).max(initial=0.0))
+    moved = size_bytes if is_all else 0.0
+    return Phase(latency_s + max(0.0, moved / pairs.kernel_bytes_per_s - busy_s), 1, sent)
+
+
+def _driven_link(topology: Topology, channels: Channels) -> str:
+    """Return the link class that the library drives: the narrowest of those that the rings pass."""
+    passed = [link for link in channels.load.links.tolist()
+              if topology.link_class[link] in topology.library]  # fmt: skip
+    if not passed:  # a rank a node, or rings over links that the library only passes
+        return next(name for name in topology.library if name in topology.link_classes)
+    bandwidth = topology.bandwidth_bytes_per_s.tolist()
+    narrowest: int = min(passed, key=lambda link: (bandwidth[link], link))
+    return topology.link_class[narrowest]
 
 
 @dataclass(frozen=True)
@@ -241,6 +335,7 @@ class _Machine:
     topology: Topology
     ranks: tuple[int, ...]
     link: str
+    library: LinkLibrary
     channels: Channels
     nodes: int
     intra_s: float
@@ -249,8 +344,9 @@ class _Machine:
 
     @classmethod
     @lru_cache(maxsize=256)  # the sizes of a plan, and the plans of a search, ask for the same
-    def of(cls, topology: Topology, ranks: tuple[int, ...], link: str) -> _Machine:
+    def of(cls, topology: Topology, ranks: tuple[int, ...]) -> _Machine:
         channels = ring_channels(topology, ranks)
+        link = _driven_link(topology, channels)
         intra_s = inter_s = 0.0
         for channel in channels.channels:
             node = topology.node_of[topology.devices[list(channel.ranks)]]
@@ -259,32 +355,60 @@ class _Machine:
             intra_s = max(intra_s, float(each[~leaves].max(initial=0.0)))
             inter_s = max(inter_s, float(each[leaves].max(initial=0.0)))
         nodes = len(np.unique(topology.node_of[topology.devices[list(ranks)]]))
-        return cls(topology, ranks, link, channels, nodes, intra_s, inter_s)
+        if not intra_s:  # a rank a node: no hop inside one, and none that counts
+            intra_s = 2 * float(topology.latency_s[topology.of_class(link)].max(initial=0.0))
+        library = topology.library[link]
+        return cls(topology, ranks, link, library, channels, nodes, intra_s, inter_s)
 
-    def ring(self, op: str, protocol: int, size_bytes: float) -> _Option:
+    @property
+    def n_channels(self) -> int:
+        """Rings of one node."""
+        return self.library.channels or CHANNELS[self.library.generation]
+
+    def _hops_s(self, way: str, protocol: int, hops: float, crossings: float) -> float:
+        """Return the latency of some hops of a protocol in nodes, and of some between them."""
+        counted = _BUS if self.library.transport == "bus" else _INTRA
+        intra_s = self.intra_s * counted[way][protocol] / counted["ring"][-1]
+        inter_s = self.inter_s * _INTER[way][protocol] / _INTER["ring"][-1]
+        return hops * intra_s + crossings * inter_s
+
+    def _spread_over(self, size_bytes: float) -> float:
+        """Return how many channels a payload is spread over."""
+        return min(max(size_bytes / len(self.ranks) / _CHANNEL_BYTES, 1.0), self.n_channels)
+
+    def ring(
+        self, op: str, protocol: int, size_bytes: float, number_format: str | None = None
+    ) -> _Option:
         """Ring of a protocol; a broadcast or a reduction goes round once, all but one hop."""
         name, n, passes = _PROTOCOLS[protocol], len(self.ranks), _PASSES[op]
         rounds, crossings = passes * (n - 1), passes * (self.nodes - 1)
-        intra_s = self.intra_s * _INTRA["ring"][protocol] / _INTRA["ring"][-1]
-        inter_s = self.inter_s * _INTER["ring"][protocol] / _INTER["ring"][-1]
-        latency_s = (rounds - crossings) * intra_s + crossings * inter_s
-        latency_s += self._start_s("ring", protocol)
+        hops = rounds - crossings
+        start_s = self._start_s("ring", protocol)
+        latency_s = start_s + self._hops_s("ring", protocol, hops, crossings)
         large = op == "all-reduce" and size_bytes / n >= 65536
-        if name == "simple" and large and self.nodes > 1:
-            latency_s *= _MANY_NODES
-        share = reached = _RING_SHARE[protocol]
-        if name == "ll":
-            share = reached = min(share, self._ll_most())
-        elif name == "ll128":
-            reached = _LL128_REACHED.get(self.link, share)
-            share = min(share, self._ll128_most(op))
+        slower = _MANY_NODES if name == "simple" and large and self.nodes > 1 else 1.0
+        share = {"ll": self._ll_most(), "ll128": self._ll128_most(op), "simple": 1.0}[name]
         sent = size_bytes if op in _WHOLE else passes * (n - 1) / n * size_bytes
-        expected_s = latency_s + sent / (share * self.channels.bandwidth_bytes_per_s)
+        bandwidth = self.channels.bandwidth_bytes_per_s
+        expected_s = slower * latency_s + sent / (min(share, _RING_SHARE[protocol]) * bandwidth)
+        of = self.library.protocols[protocol]
+        if of.start_s is not None:
+            latency_s += of.start_s - start_s
+        if of.hop is not None:
+            latency_s += hops * (of.hop * self.intra_s - self._hops_s("ring", protocol, 1, 0))
+        latency_s = slower * latency_s + of.spread_s * math.log2(self._spread_over(size_bytes))
         if op not in _WHOLE:
-            latency_s += 2 * size_bytes / n / self.topology.memory_bytes_per_s
+            own = size_bytes / n
+            copy_s = max(2 * own / self.topology.memory_bytes_per_s, own / of.copy_bytes_per_s)
+            latency_s += copy_s
             if name == "simple":
-                slices = min(size_bytes / n / 2, CHANNELS[self.link] * _SLICE_BYTES)
-                latency_s += slices / self.channels.bandwidth_bytes_per_s
+                slices = min(size_bytes / n / 2, self.n_channels * of.slice_bytes)
+                latency_s += slices / bandwidth
+        reached = _RING_SHARE[protocol] if name != "ll" else min(share, _RING_SHARE[protocol])
+        if of.share is not None and self.nodes == 1:
+            reached = of.share
+        if number_format in NOT_IN_SWITCH and op in _ADDING:
+            reached *= of.byte_sum
         load = self.channels.load if op not in _WHOLE else self._open_ring(op)
         loads = Loads(load.links, load.bytes * sent / reached)
         return self._option(op, f"ring-{name}", size_bytes, latency_s, loads, expected_s)
@@ -292,9 +416,8 @@ class _Machine:
     def tree(self, protocol: int, size_bytes: float) -> _Option:
         """All-reduce on NCCL's double tree: a chain in the nodes and a binary tree of the nodes."""
         name, n = _PROTOCOLS[protocol], len(self.ranks)
-        intra_s = self.intra_s * _INTRA["tree"][protocol] / _INTRA["ring"][-1]
-        inter_s = self.inter_s * _INTER["tree"][protocol] / _INTER["ring"][-1]
-        hops_s = 2 * ((n / self.nodes - 1) * intra_s + math.log2(self.nodes) * inter_s)
+        crossings = 2 * math.log2(self.nodes)
+        hops_s = self._hops_s("tree", protocol, 2 * (n / self.nodes - 1), crossings)
         share = _TREE_SHARE
         if name == "ll":
             share = min(share * _TREE_LL, self._ll_most())
@@ -317,7 +440,7 @@ class _Machine:
         """
         topology, n = self.topology, len(self.ranks)
         members = topology.devices[list(self.ranks)]
-        fast = np.array([name == self.link for name in topology.link_class])
+        fast = topology.of_class(self.link)
         links = np.flatnonzero(
             fast & (np.isin(topology.source, members) | np.isin(topology.target, members))
         )
@@ -352,7 +475,7 @@ class _Machine:
         crossed = outside[self.channels.load.links]
         load[self.channels.load.links[crossed]] = through * self.channels.load.bytes[crossed]
         nics = len(self.channels.channels) / 2  # a ring each way
-        most = _NVLS_TREE_MOST[self.link][self.nodes > 2] * 1e9 * nics
+        most = _NVLS_TREE_MOST[self.library.generation][self.nodes > 2] * 1e9 * nics
         bound_s = 2 * (n - 1) / n * size_bytes / most
         fast = np.flatnonzero(load * ~outside)
         bandwidth = self.topology.bandwidth_bytes_per_s[fast]
@@ -360,7 +483,7 @@ class _Machine:
 
     def _nvls_chunks(self, size_bytes: float) -> float:
         """Bytes that all channels and heads have on their way together."""
-        lanes = _NVLS_CHANNELS[self.link] * len(self.ranks) / self.nodes
+        lanes = _NVLS_CHANNELS[self.library.generation] * len(self.ranks) / self.nodes
         return next(
             lanes * chunk for least, chunk in _NVLS_CHUNKS if size_bytes >= least * lanes * chunk
         )
@@ -382,13 +505,15 @@ class _Machine:
         return max(0.0, self.topology.collective_latency_s + more_s)
 
     def _ll_most(self) -> float:
-        """Share of the channels' bandwidth that LL reaches at most."""
-        most = _LL_MOST[self.link][min(self.nodes, 3) - 1] * 1e9
-        return most / self.channels.bandwidth_bytes_per_s
+        """Share of the channels' bandwidth that NCCL expects of LL at most."""
+        most = _LL_MOST.get(self.library.generation)
+        if most is None:
+            return 1.0
+        return most[min(self.nodes, 3) - 1] * 1e9 / self.channels.bandwidth_bytes_per_s
 
     def _ll128_most(self, op: str) -> float:
         """Share of the channels' bandwidth that NCCL expects of LL128 at most."""
-        channels = _LL128_CHANNELS.get(self.link, math.inf)
+        channels = _LL128_CHANNELS.get(self.library.generation, math.inf)
         return channels * _LL128_MOST[op] * 1e9 / self.channels.bandwidth_bytes_per_s
 
     def _option(

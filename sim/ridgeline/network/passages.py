@@ -14,7 +14,7 @@ from itertools import permutations
 
 import numpy as np
 
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import CutOffError
 from ridgeline.network import packing
 from ridgeline.network.topology import Topology
 
@@ -46,7 +46,7 @@ def passages(topology: Topology, ranks: tuple[int, ...], node: int) -> list[Pass
     least = [min(hops) for hops in zip(*away.values(), strict=True)]
     if not least or math.inf in least:
         lonely = vertices[least.index(math.inf)] if least else vertices[0]
-        raise RidgelineError(
+        raise CutOffError(
             f"{topology.vertex_names[lonely]} of {topology.name!r} has no way to a NIC of its node"
         )
     near = [nic for nic in nics if any(a == b for a, b in zip(away[nic], least, strict=True))]

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline._jit import kernel, kernel_part
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import CutOffError
 from ridgeline.network.topology import Floats, Indices, Topology
 
 Ints = npt.NDArray[np.int64]
@@ -121,10 +121,10 @@ def join(*parts: Routes) -> Routes:
     return Routes(ptr, links)
 
 
-def no_route(topology: Topology, source: int, target: int) -> RidgelineError:
+def no_route(topology: Topology, source: int, target: int) -> CutOffError:
     """Return the error of two vertices between which there is no way."""
     names = topology.vertex_names
-    return RidgelineError(
+    return CutOffError(
         f"there is no route from {names[source]} to {names[target]} in {topology.name!r} "
         "(devices of a node pass on messages of others where its file has devices_forward: true); "
         "add the missing links or switches"

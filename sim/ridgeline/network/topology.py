@@ -8,17 +8,20 @@ an inline topology are each one file in `ridgeline.network.topologies`.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Cluster, Fabric
+from ridgeline.hardware.device import Device
 from ridgeline.hardware.node import LinkType, Node
+from ridgeline.network.library import LinkLibrary, link_library
 from ridgeline.network.registry import Registry
 
 Floats = npt.NDArray[np.float64]
@@ -79,6 +82,10 @@ class Topology:
         By link class, the share of the bandwidth at which switches add up what comes over links.
     exchanged
         By link class, the share of the bandwidth that the library's all-to-all reaches.
+    library
+        By link class, the collective library that drives it, and what its protocols take.
+    host_issue
+        Time that the host takes to launch, over that of a Xeon Platinum 8480C.
     routing
         Name of a routing in `ridgeline.network.routing.ROUTINGS`.
     all_reduce
@@ -102,6 +109,10 @@ class Topology:
         Of all that is drawn; None where the description does not say (see `priced`).
     priced
         What cost and power count, in words.
+    device_names
+        Names of the devices of all ranks, where the description says them; () otherwise.
+    assumed
+        What was taken for links that the description names without their rates, in words.
     """
 
     name: str
@@ -120,6 +131,8 @@ class Topology:
     memory_bytes_per_s: float = math.inf
     in_switch: Mapping[str, float] = field(default_factory=dict)
     exchanged: Mapping[str, float] = field(default_factory=dict)
+    library: Mapping[str, LinkLibrary] = field(default_factory=dict)
+    host_issue: float = 1.0
     routing: str = "shortest"
     all_reduce: str = ""
     single_channel: bool = False
@@ -130,6 +143,8 @@ class Topology:
     cost_dollars: float | None = None
     power_w: float | None = None
     priced: str = ""
+    device_names: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     @property
     def n_vertices(self) -> int:
@@ -150,6 +165,10 @@ class Topology:
     def link_classes(self) -> frozenset[str]:
         """Names of all link types."""
         return frozenset(self.link_class)
+
+    def of_class(self, name: str) -> npt.NDArray[np.bool_]:
+        """[L] whether a link is of a class."""
+        return np.array([one == name for one in self.link_class], bool)
 
     @cached_property
     def out_ptr(self) -> Indices:
@@ -216,8 +235,12 @@ class Drawing:
 
     def join(self, a: int, b: int, kind: LinkKind, count: int = 1) -> None:
         """Add `count` physical links that carry data both ways at once."""
-        for key in ((a, b, kind), (b, a, kind)):
-            self._count[key] = self._count.get(key, 0) + count
+        self.join_one_way(a, b, kind, count)
+        self.join_one_way(b, a, kind, count)
+
+    def join_one_way(self, a: int, b: int, kind: LinkKind, count: int = 1) -> None:
+        """Add `count` links that carry data from `a` to `b` alone."""
+        self._count[a, b, kind] = self._count.get((a, b, kind), 0) + count
 
     def finish(
         self,
@@ -228,6 +251,8 @@ class Drawing:
         memory_bytes_per_s: float = math.inf,
         in_switch: Mapping[str, float] | None = None,
         exchanged: Mapping[str, float] | None = None,
+        library: Mapping[str, LinkLibrary] | None = None,
+        host_issue: float = 1.0,
         routing: str = "shortest",
         all_reduce: str = "",
         single_channel: bool = False,
@@ -238,6 +263,8 @@ class Drawing:
         cost_dollars: float | None = None,
         power_w: float | None = None,
         priced: str = "",
+        device_names: tuple[str, ...] = (),
+        assumed: tuple[str, ...] = (),
     ) -> Topology:
         """Return the topology; `devices` are vertices in rank order."""
         rows = sorted(self._count, key=lambda row: (row[0], row[1], row[2].name))
@@ -263,6 +290,8 @@ class Drawing:
             memory_bytes_per_s=memory_bytes_per_s,
             in_switch=in_switch or {},
             exchanged=exchanged or {},
+            library=library or {},
+            host_issue=host_issue,
             routing=routing,
             all_reduce=all_reduce,
             single_channel=single_channel,
@@ -273,6 +302,8 @@ class Drawing:
             cost_dollars=cost_dollars,
             power_w=power_w,
             priced=priced,
+            device_names=device_names,
+            assumed=assumed,
         )
 
 
@@ -301,42 +332,119 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
         raise RidgelineError(
             f"{n_devices} devices were asked for; topologies of up to {MAX_DEVICES} can be drawn"
         )
-    node = cluster.nodes
-    n_nodes = -(-n_devices // node.count)
+    if cluster.faults:
+        return _faulty(cluster, n_devices)
+    if cluster.drawn is not None:
+        return _first(cluster.drawn, n_devices)
+    nodes = cluster.nodes_of(n_devices)
     drawing = Drawing()
-    link_kinds = {name: _link_kind(name, of, node) for name, of in node.link_types.items()}
-    first = [_draw_node(drawing, node, number, link_kinds) for number in range(n_nodes)]
-    if n_nodes > 1:
+    devices = draw_nodes(drawing, nodes)
+    if len(nodes) > 1:
         assert cluster.fabric is not None  # the schema demands one of every larger cluster
         nics = [v for v, kind in enumerate(drawing.kinds) if kind == "nic"]
         try:
-            _draw_fabric(drawing, cluster, cluster.fabric, nics, n_nodes)
+            _draw_fabric(drawing, cluster, cluster.fabric, nics, len(nodes))
         except RidgelineError as error:
             raise RidgelineError(f"{cluster.name}: fabric: {error}") from error
-    devices = [start + i for start in first for i in range(node.count)][:n_devices]
+    powers = [_node_power_w(node) for node in nodes]
+    prices = [None if node.price is None else node.price.value for node in nodes]
     return drawing.finish(
         cluster.name,
-        devices,
-        collective_latency_s=node.collective_latency.value,
-        memory_bytes_per_s=_memory_bytes_per_s(node),
-        in_switch={
-            name: of.in_switch.value
-            for name, of in node.link_types.items()
-            if of.in_switch is not None
-        },
-        exchanged={
-            name: of.exchanged.value
-            for name, of in node.link_types.items()
-            if of.exchanged is not None
-        },
+        devices[:n_devices],
+        **of_nodes(nodes),
         routing="shortest" if cluster.fabric is None else cluster.fabric.routing,
         all_reduce="" if cluster.fabric is None else cluster.fabric.all_reduce,
-        devices_forward=node.devices_forward,
-        shape=_shape(cluster, n_nodes) if n_devices == n_nodes * node.count else (),
-        cost_dollars=None if node.price is None else n_nodes * node.price.value,
-        power_w=_node_power_w(node, n_nodes),
-        priced=f"{n_nodes} {'nodes' if n_nodes > 1 else 'node'}"
-        + (" without the fabric's switches" if n_nodes > 1 else ""),
+        shape=_shape(cluster, len(nodes)) if n_devices == len(devices) else (),
+        cost_dollars=_total(prices),
+        power_w=_total(powers),
+        priced=f"{len(nodes)} {'nodes' if len(nodes) > 1 else 'node'}"
+        + (" without the fabric's switches" if len(nodes) > 1 else ""),
+    )
+
+
+def _faulty(cluster: Cluster, n_devices: int) -> Topology:
+    """Draw a cluster with its faults; where devices are lost, others take their places."""
+    from ridgeline.network.faults import lost_devices, read_faults, with_faults
+
+    faults, whole = read_faults(cluster.faults), cluster.model_copy(update={"faults": ()})
+    topology = from_cluster(whole, n_devices)
+    if not faults.of_network:
+        return topology
+    if lost := lost_devices(topology, faults):
+        topology = from_cluster(whole, min(cluster.max_devices, n_devices + len(set(lost))))
+    return with_faults(topology, faults, n_devices)
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    """Add up what is known of all; n equal values are n times one."""
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return None
+    return sum(count * value for value, count in Counter(known).items())
+
+
+def draw_nodes(drawing: Drawing, nodes: Sequence[Node]) -> list[int]:
+    """Draw nodes and the links in them, and return their devices in the order of their ranks."""
+    kinds: dict[int, Mapping[str, LinkKind]] = {}
+    devices: list[int] = []
+    for number, node in enumerate(nodes):
+        if id(node) not in kinds:
+            kinds[id(node)] = {
+                name: _link_kind(name, of, node) for name, of in node.link_types.items()
+            }
+        first = _draw_node(drawing, node, number, kinds[id(node)])
+        devices += range(first, first + node.count)
+    return devices
+
+
+class OfNodes(TypedDict):
+    """What a topology takes from the nodes that it joins."""
+
+    collective_latency_s: float
+    memory_bytes_per_s: float
+    in_switch: Mapping[str, float]
+    exchanged: Mapping[str, float]
+    library: Mapping[str, LinkLibrary]
+    host_issue: float
+    devices_forward: bool
+
+
+def of_nodes(nodes: Sequence[Node]) -> OfNodes:
+    """Return what a topology takes from its nodes; of several kinds, the slowest counts."""
+    kinds = list({id(node): node for node in nodes}.values())
+    types = {name: of for node in kinds for name, of in node.link_types.items()}
+    return {
+        "collective_latency_s": max(node.collective_latency.value for node in kinds),
+        "memory_bytes_per_s": min(far_bytes_per_s(node.devices) for node in kinds),
+        "in_switch": {
+            name: of.in_switch.value for name, of in types.items() if of.in_switch is not None
+        },
+        "exchanged": {
+            name: of.exchanged.value for name, of in types.items() if of.exchanged is not None
+        },
+        "library": {
+            name: link_library(of, node.link_types[name])
+            for node in reversed(kinds)
+            for name, of in node.libraries.items()
+        },
+        "host_issue": max(node.host.issue.value for node in kinds),
+        "devices_forward": kinds[0].devices_forward,
+    }
+
+
+def _first(topology: Topology, n_devices: int) -> Topology:
+    """Return a topology whose first devices are in use, and whose others pass on messages."""
+    if n_devices == topology.n_devices:
+        return topology
+    return replace(
+        topology,
+        devices=_frozen(topology.devices[:n_devices].copy()),
+        device_names=topology.device_names[:n_devices],
+        shape=(),
+        blocks=(),
+        bisection_bytes_per_s=None,
+        # which knows devices by their places in the whole product
+        routing="shortest" if topology.routing == "dimension-ordered" else topology.routing,
     )
 
 
@@ -358,6 +466,8 @@ def _draw_fabric(
 
 def _shape(cluster: Cluster, n_nodes: int) -> tuple[int, ...]:
     """Devices of a node, and nodes; those of a grid by its dimensions, the last that of slices."""
+    if len({node.count for node in cluster.group_nodes}) > 1:
+        return ()  # nodes of unlike size
     fabric = cluster.fabric
     if n_nodes > 1 and fabric is not None and fabric.kind in {"torus", "mesh"}:
         slices = fabric.slices_of(n_nodes)
@@ -368,17 +478,18 @@ def _shape(cluster: Cluster, n_nodes: int) -> tuple[int, ...]:
     return (cluster.nodes.count, n_nodes)
 
 
-def _memory_bytes_per_s(node: Node) -> float:
-    far = node.devices.memory[node.devices.far_memory]
+def far_bytes_per_s(device: Device) -> float:
+    """Return what copies in the far memory of a device reach, reads and writes together."""
+    far = device.memory[device.far_memory]
     assert far.bandwidth is not None  # the schema demands it of the farthest
     return far.bandwidth.value * far.achievable.value
 
 
-def _node_power_w(node: Node, n_nodes: int) -> float | None:
-    """Devices at their thermal design power and the rest of the nodes, where both are given."""
+def _node_power_w(node: Node) -> float | None:
+    """Devices at their thermal design power and the rest of the node, where both are given."""
     if node.host.power is None or node.devices.tdp is None:
         return None
-    return n_nodes * (node.host.power.value + node.count * node.devices.tdp.value)
+    return node.host.power.value + node.count * node.devices.tdp.value
 
 
 def _draw_node(

@@ -143,7 +143,8 @@ def lower(
     launch_s = plan.stack.host.launch_time * cluster.nodes.host.issue.value
     idle_s = 0.0 if plan.stack.host.async_launch else launch_s
     prices = Prices(cluster.device, waited(plan), idle_s)
-    fold = fold and not plan.replicas  # each replica has messages of its own
+    # each replica has messages of its own, and a fault is of some ranks and not of their like
+    fold = fold and not plan.replicas and not cluster.faults
     mixture = mixture_degree(graph, plan)
     name, mesh = cluster.device.far_memory, Mesh.of(plan, mixture)
     far = FarMemory(prices.accounts[name], prices.resources[name])

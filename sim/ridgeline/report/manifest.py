@@ -115,6 +115,7 @@ def manifest(details: Details) -> dict[str, Any]:
             *zeros_notes(lowered),
             *source_notes(details),
             *device.component_notes,
+            *(cluster.drawn.assumed if cluster.drawn is not None else ()),
             *plan.notes,
         ],
         **({} if feed is None else {"input": feed.manifest()}),
@@ -249,11 +250,16 @@ def cluster_fingerprint(cluster: Cluster) -> str:
         _dump(cluster), _table(cluster.prices), _dump(node), _table(node.prices), _dump(device),
         _table(device.prices),
     ]  # fmt: skip
+    for group in cluster.group_nodes:
+        parts += [_dump(group), _table(group.prices), _dump(group.devices)]
+    if cluster.drawn is not None:
+        parts += [topology_fingerprint(cluster.drawn), *map(_dump, cluster.kinds_of_devices)]
     return hashlib.sha256(f"[{','.join(parts)}]".encode()).hexdigest()[:16]
 
 
 def _dump(part: BaseModel) -> str:
-    return _compact(part.model_dump(mode="json"))
+    rare = {name for name in ("groups", "faults") if getattr(part, name, None) == ()}
+    return _compact(part.model_dump(mode="json", exclude=rare or None))
 
 
 _tables: dict[int, tuple[EnergyTable, str]] = {}

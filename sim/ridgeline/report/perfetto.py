@@ -2,7 +2,8 @@
 
 Format: "Trace Event Format" of the Catapult project (JSON object format): complete events ``X``
 with microseconds, metadata events ``M`` that name processes and threads, counter events ``C``.
-A simulated rank is a process and its streams are the threads.
+A simulated rank is a process and its streams are the threads. The critical path is a process of
+its own, and arrows (flow events ``s`` and ``f``) lead along it from stream to stream.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +56,7 @@ def trace(result: Result) -> dict[str, Any]:
         "traceEvents": [
             *_names(details.timeline.program),
             *_tasks(details),
+            *_critical_path(details.timeline),
             *_memory(details.timeline),
         ],
     }
@@ -97,6 +100,35 @@ def _tasks(details: Details) -> Iterator[dict[str, Any]]:
                 "dur": (task.end_s - task.start_s) * _US,
                 "args": {**about, "stands for": task.multiplicity},
             }
+
+
+def _critical_path(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    """Draw the critical path once more as a track, and arrows where it changes the stream."""
+    program = timeline.program
+    own = len(program.rank_multiplicity)
+    named = {"name": "critical path"}
+    yield {"ph": "M", "name": "process_name", "cat": named["name"], "pid": own, "args": named}
+    path = timeline.rows(timeline.critical_path().tolist())
+    streams = program.stream.tolist()
+    for row in path:
+        yield {
+            "ph": "X",
+            "name": row.label,
+            "cat": "critical path",
+            "pid": own,
+            "tid": 0,
+            "ts": row.start_s * _US,
+            "dur": (row.end_s - row.start_s) * _US,
+            "args": {"on": row.stream},
+        }
+    for number, (one, other) in enumerate(pairwise(path)):
+        ends = streams[one.task], streams[other.task]
+        if ends[0] == ends[1]:
+            continue
+        arrow = {"name": "critical path", "cat": "critical path", "id": number}
+        at = other.start_s * _US
+        yield {**arrow, "ph": "s", "pid": one.rank, "tid": ends[0], "ts": at}
+        yield {**arrow, "ph": "f", "bp": "e", "pid": other.rank, "tid": ends[1], "ts": at}
 
 
 def _memory(timeline: Timeline) -> Iterator[dict[str, Any]]:

@@ -15,9 +15,11 @@ from ridgeline import units
 from ridgeline.config import Document, Strict, validate
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
+from ridgeline.network.brought import is_brought
 from ridgeline.network.collectives import ALGORITHMS, CollectiveResult, collective
 from ridgeline.network.costs import cost_of
 from ridgeline.network.nccl import NAMES as NCCL_NAMES
+from ridgeline.network.operations import operation_named
 from ridgeline.network.sparse import compression_of
 from ridgeline.network.topology import Topology
 from ridgeline.network.where import network_of
@@ -43,6 +45,14 @@ class Settings(Strict):
     """Of messages: LogGP or BSP."""
     compression: str | None = None
     compat: Literal["astrasim", "astrasim-aware"] | None = None
+    library: str = "nccl"
+    """nccl, or a serving framework whose own all-reduce is taken."""
+    launch: Literal["queued", "eager"] = "queued"
+    """Whether the host is ahead of the device, or launches call by call."""
+    number_format: str | None = None
+    """Of the values, where that matters (int8)."""
+    ranks_per_node: int | None = Field(default=None, ge=1)
+    """How many of the ranks are on each node; without it, all of its devices."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +86,7 @@ class CollectivePoint(Replaceable):
             )
         fields = {**self.collective, **replaced}
         settings = validate(Document(root, fields, {}, tuple(fields)), Settings)
-        _check_names(settings)
+        settings = _with_own_names(settings)
         for name, read in (("cost", cost_of), ("compression", compression_of)):
             if (text := getattr(settings, name)) is not None:
                 try:
@@ -89,7 +99,10 @@ class CollectivePoint(Replaceable):
         """Load everything and price the collective."""
         network, asked = self.load("cluster"), self.load("collective")
         if isinstance(network, Cluster):
-            network = shared_topology(network, asked.ranks or network.max_devices)
+            drawn = asked.ranks or network.max_devices
+            if asked.ranks_per_node and asked.ranks:
+                drawn = -(-asked.ranks // asked.ranks_per_node) * network.nodes.count
+            network = shared_topology(network, min(drawn, network.max_devices))
         answer = collective(
             asked.operation,
             asked.size,
@@ -99,6 +112,10 @@ class CollectivePoint(Replaceable):
             cost=None if asked.cost is None else cost_of(asked.cost),
             compression=None if asked.compression is None else compression_of(asked.compression),
             compat=asked.compat,
+            library=asked.library,
+            launch=asked.launch,
+            number_format=asked.number_format,
+            ranks_per_node=asked.ranks_per_node,
         )
         return answer, network
 
@@ -150,15 +167,19 @@ def _state(name: str) -> tuple[int, int]:
         return 0, 0  # inline, of the catalogue, or loading says what is wrong
 
 
-def _check_names(settings: Settings) -> None:
-    """Raise ConfigError at an operation or an algorithm that there is nowhere."""
-    operations = sorted({op for op, _ in ALGORITHMS})
+def _with_own_names(settings: Settings) -> Settings:
+    """Return settings with the operation by its own name, or raise ConfigError at a wrong one."""
     algorithms = sorted({"auto", *(name for _, name in ALGORITHMS), *NCCL_NAMES})
-    for name, known in (("operation", operations), ("algorithm", algorithms)):
-        found = getattr(settings, name)
-        if found not in known:
-            raise ConfigError(
-                f"no {name} is called {found!r}{nearest(found, known)} (known: {', '.join(known)})",
-                file=_OVERRIDE,
-                field=name,
-            )
+    found = settings.algorithm
+    if found not in algorithms and not is_brought(found):
+        raise ConfigError(
+            f"no algorithm is called {found!r}{nearest(found, algorithms)} (known: "
+            f"{', '.join(algorithms)})",
+            file=_OVERRIDE,
+            field="algorithm",
+        )
+    try:
+        operation = operation_named(settings.operation, {op for op, _ in ALGORITHMS})
+    except RidgelineError as error:
+        raise ConfigError(str(error), file=_OVERRIDE, field="operation") from error
+    return settings.model_copy(update={"operation": operation})

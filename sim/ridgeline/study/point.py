@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self
 from ridgeline import catalog
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.hardware.load import load_cluster
+from ridgeline.network.where import load_cluster
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.plans.stack_choice import BOUND, StackChoice, choose_stack
 from ridgeline.parallel.plans.text import make_plan, plan_fields
@@ -155,8 +155,14 @@ class Point(Replaceable):
         """Simulate the step, and return its numbers and those of the device."""
         result = self.simulate()
         device = result.manifest["device"]
+        chance: dict[str, Any] = {}
+        if "cluster.faults" in self.overrides:
+            from ridgeline.report.weather import weather
+
+            chance = weather(result).to_row()
         return {
             **result.to_row(),
+            **chance,
             "software": result.manifest["software"]["name"],
             "devices": result.manifest["plan"]["devices"],
             **{name: device[name] for name in ("area_mm2", "tdp_w", "price_usd")},

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.hardware import load_cluster
+from ridgeline.network.where import load_cluster
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.plans.resolved import NOISE, ResolvedPlan
 from ridgeline.report.result import Result

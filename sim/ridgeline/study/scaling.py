@@ -15,7 +15,7 @@ import numpy as np
 
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.hardware.load import load_cluster
+from ridgeline.network.where import load_cluster
 from ridgeline.parallel.steps.team import COLLECTIVE
 from ridgeline.report.manifest import digest
 from ridgeline.report.result import Result

@@ -112,6 +112,8 @@ class Study(Strict):
     """Fields of a collective: the study is then of collectives, not of training steps."""
     set: dict[str, Any] = Field(default_factory=dict)
     """Dotted path -> value, for all points."""
+    faults: list[str] = Field(default_factory=list)
+    """What is wrong with the machine, a line each (docs/faults.md): short for `cluster.faults`."""
     vary: dict[str, Values] = Field(default_factory=dict)
     """``model``, ``cluster``, ``software`` or a dotted path -> values; every combination is in the
     grid."""
@@ -140,12 +142,16 @@ class Study(Strict):
         return {**fields, **self.set}
 
     @property
+    def _set(self) -> dict[str, Any]:
+        return {**self.set, **({"cluster.faults": self.faults} if self.faults else {})}
+
+    @property
     def base(self) -> AnyPoint:
         """The point without its varied fields: of a collective if any field of one is named."""
         paths = (*self.fields, *self.set)
         if self.collective or any(path.startswith("collective.") for path in paths):
-            return CollectivePoint(self.cluster, self.collective, self.set)
-        return Point(self.model, self.cluster, self.plan, self.set, self.software)
+            return CollectivePoint(self.cluster, self.collective, self._set)
+        return Point(self.model, self.cluster, self.plan, self._set, self.software)
 
     @property
     def grid_size(self) -> int:

@@ -22,10 +22,17 @@ _POWER_LAW = "power_law_"
 
 
 class ExpertLoad(NamedTuple):
-    """Rows of the fullest rank, and how many of its experts have any."""
+    """Rows of the fullest rank, and how many of its experts have any.
+
+    Attributes
+    ----------
+    counts
+        Rows of each expert that has any.
+    """
 
     rows: int
     active: int
+    counts: tuple[int, ...]
 
 
 @lru_cache(maxsize=65536)
@@ -53,7 +60,9 @@ def loaded_rank(
     rows, own = tokens * top_k, experts // ranks
     if distribution == "balanced":
         mine = max(1, round(rows / ranks))
-        return ExpertLoad(mine, min(own, mine))
+        active = min(own, mine)
+        each, more = divmod(mine, active)
+        return ExpertLoad(mine, active, (each + 1,) * more + (each,) * (active - more))
     draws = [_drawn(rows, tokens, experts, own, _exponent(distribution), s) for s in range(_DRAWS)]
     return sorted(draws)[_DRAWS // 2]
 
@@ -82,5 +91,5 @@ def _drawn(rows: int, tokens: int, experts: int, own: int, alpha: float, seed: i
     counts = np.round(load / load.sum() * rows)
     each = counts.reshape(-1, own)
     fullest = each[each.sum(axis=1).argmax()]
-    mine = max(1, int(fullest.sum()))
-    return ExpertLoad(mine, max(1, min(int((fullest > 0).sum()), mine)))
+    found = tuple(int(count) for count in fullest if count > 0) or (1,)
+    return ExpertLoad(sum(found), len(found), found)

@@ -8,12 +8,13 @@ twice its latency. In the order of places the last would send to the first over 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from ridgeline.network.algorithm import DoesNotApplyError, Group, algorithm
 from ridgeline.network.dimensions import lines
-from ridgeline.network.lanes import Lane, lanes_script
+from ridgeline.network.lanes import Lane, lanes_script, streamed
 from ridgeline.network.paths import Routes
 from ridgeline.network.rings import ring_channels
 from ridgeline.network.script import Script
@@ -106,15 +107,61 @@ def _all_at_once(group: Group, op: str) -> Script:
     All links of a torus with equal extents are busy all the time: 2(p-1)/p S / (2D B) besides
     latencies (the ideal of Rashidi et al., "Themis", ISCA 2022). On a mesh they carry both
     directions each, 2(p-1)/p S / (D B), which is what a corner with its D links cannot beat.
+
+    Where extents differ, the lanes that begin along the longer ones get smaller shares, so that the
+    links of all dimensions carry the same; and since rounds of unequal lanes do not fit each other,
+    the payload is cut into pieces that stream through all rounds at once, but for the last one,
+    which is sent round by round (`streamed`).
     """
     shape, line = _part(group, "multi-torus")
     d = len(shape)
+    uneven = len(set(shape)) > 1 or len(set(line)) > 1
+    rounds = (2 if op == "all-reduce" else 1) * sum(n - 1 for n in shape)
+    uneven = uneven and 2 * d * rounds * group.n <= _MAX_STREAMED
+    shares = balanced_shares(shape, line) if uneven else (1 / d,) * d
     lanes = [
-        _lane(shape, [(first + i) % d for i in range(d)], 1 / (2 * d), direction, line=line)
+        _lane(shape, [(first + i) % d for i in range(d)], shares[first] / 2, direction, line=line)
         for first in range(d)
         for direction in (1, -1)
+        if shares[first] > 0
     ]
-    return lanes_script(group, op, lanes)
+    if not uneven:
+        return lanes_script(group, op, lanes)
+    streaming = [replace(lane, share=lane.share * (1 - 1 / _PIECES)) for lane in lanes]
+    last = [replace(lane, share=lane.share / _PIECES) for lane in lanes]
+    return streamed(group, op, streaming, last)
+
+
+_PIECES = 32
+_MAX_STREAMED = 400_000
+"""Messages of a script that streams; larger ones go round by round, with equal shares."""
+
+
+def balanced_shares(shape: tuple[int, ...], line: tuple[bool, ...]) -> tuple[float, ...]:
+    """Return the share of the lanes that begin along each dimension, in cyclic order.
+
+    The fullest link carries least: shares that load all dimensions alike, or, where one of them
+    would be negative, the best of what is found by moving shares to where they hurt least.
+    """
+    d = len(shape)
+    load = np.zeros((d, d))  # of a link of dimension [row], by the lanes that begin at [column]
+    for first in range(d):
+        left = 1.0
+        for i in range(d):
+            at = (first + i) % d
+            shared = 2 if shape[at] == 2 or line[at] else 1  # both directions on the same links
+            load[at, first] = shared * left * (shape[at] - 1) / shape[at]
+            left /= shape[at]
+    found = np.linalg.solve(load, np.ones(d))
+    if (found > 0).all():
+        return tuple((found / found.sum()).tolist())
+    shares, best = np.full(d, 1 / d), np.full(d, 1 / d)
+    for turn in range(2000):
+        shares = shares * np.exp(-(load[np.argmax(load @ shares)]) / math.sqrt(turn + 1))
+        shares /= shares.sum()
+        if (load @ shares).max() < (load @ best).max():
+            best = shares
+    return tuple(best.tolist())
 
 
 @algorithm("all-reduce", "multi-torus")

@@ -1,7 +1,8 @@
 """Fat trees of equal switches: folded Clos networks of two or three levels.
 
 Leiserson, IEEE Trans. Computers C-34(10), 1985; built of equal switches as in Al-Fares, Loukissas
-and Vahdat, SIGCOMM 2008 (inline ``FatTree(k, bandwidth, latency)``).
+and Vahdat, SIGCOMM 2008 (inline ``FatTree(k, bandwidth, latency)``,
+``FatTree(k, bandwidth, latency, oversubscription=3x2)``).
 """
 
 from __future__ import annotations
@@ -10,8 +11,22 @@ from collections.abc import Sequence
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Fabric
-from ridgeline.network.inline import BLOCKS, DIMENSIONS, INLINE, Blocks, read_inline
-from ridgeline.network.topology import DEVICE, FABRICS, Drawing, LinkKind, Topology
+from ridgeline.network.inline import (
+    BLOCKS,
+    DIMENSIONS,
+    INLINE,
+    Blocks,
+    read_inline,
+    with_keywords,
+)
+from ridgeline.network.topology import (
+    DEVICE,
+    FABRICS,
+    MAX_DEVICES,
+    Drawing,
+    LinkKind,
+    Topology,
+)
 
 
 @FABRICS.register("fat-tree")
@@ -23,7 +38,7 @@ def fat_tree(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: LinkKi
     fewest that have ports for every leaf. With three levels, radix/2 leaves and as many switches
     above them as a leaf has uplinks are a pod, and what holds for leaves and spines holds for pods
     and cores. With an oversubscription, leaves have more NICs and fewer uplinks (`leaf_ports`), and
-    all above them is as wide as these.
+    the switches of a pod above them more leaves (`spine_ports`).
 
     Raises
     ------
@@ -70,7 +85,7 @@ def join_leaves(
     drawing: Drawing, fabric: Fabric, members: Sequence[Sequence[int]], link: LinkKind
 ) -> None:
     """Draw a leaf above each list of NICs, and the switches above the leaves."""
-    radix, half = fabric.ports, fabric.ports // 2
+    radix, (of_pod, above_pod) = fabric.ports, fabric.spine_ports
     _, uplinks = fabric.leaf_ports
     n_leaves = len(members)
     if n_leaves > fabric.most_leaves:
@@ -88,7 +103,7 @@ def join_leaves(
     if n_leaves <= radix:
         _spread(drawing, leaves, "spine", uplinks, radix, link)
         return
-    pods = [leaves[i : i + half] for i in range(0, n_leaves, half)]
+    pods = [leaves[i : i + of_pod] for i in range(0, n_leaves, of_pod)]
     spines = [
         [drawing.vertex(f"pod{p}.spine{i}", "switch") for i in range(uplinks)]
         for p in range(len(pods))
@@ -98,7 +113,7 @@ def join_leaves(
             for spine in above:
                 drawing.join(leaf, spine, link)
     for i in range(uplinks):
-        _spread(drawing, [above[i] for above in spines], f"core{i}.", half, radix, link)
+        _spread(drawing, [above[i] for above in spines], f"core{i}.", above_pod, radix, link)
 
 
 def _spread(
@@ -119,12 +134,21 @@ def _spread(
 def k_ary_fat_tree(arguments: Sequence[str]) -> Topology:
     """Make the k-ary fat tree of Al-Fares et al.: k pods of k/2 edge and k/2 aggregation switches.
 
-    k³/4 hosts, 5k²/4 switches and (k/2)² shortest paths between hosts of different pods.
+    k³/4 hosts, 5k²/4 switches and (k/2)² shortest paths between hosts of different pods. With
+    ``oversubscription=3`` a switch of the edge has 3 ports for hosts for each uplink, with
+    ``oversubscription=3x2`` one of the aggregation 2 for the edge for each to the cores.
     """
-    ((_, n, link),) = fat_tree_dimension(arguments)
+    plain, named = with_keywords("FatTree", arguments, ("oversubscription",))
+    k, link = read_inline("FatTree", plain, what="ports (k)", most=62)
+    if k % 2:
+        raise ConfigError(f"FatTree: k must be even and at most 62, found {k}")
+    edge, aggregation = _tiers(k, named.get("oversubscription", "1"))
+    n = k * aggregation[0] * edge[0]
+    if n > MAX_DEVICES:
+        raise ConfigError(f"FatTree: {n} hosts; at most {MAX_DEVICES}")
     drawing = Drawing()
     hosts = [drawing.vertex(f"host{i}", DEVICE) for i in range(n)]
-    across = fat_tree_block(drawing, hosts, link)
+    across = _join_pods(drawing, hosts, link, k, edge, aggregation)
     return drawing.finish(
         f"FatTree({', '.join(arguments)})",
         hosts,
@@ -133,9 +157,30 @@ def k_ary_fat_tree(arguments: Sequence[str]) -> Topology:
     )
 
 
+def _tiers(k: int, text: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the ports below and above of the switches of the edge and of the aggregation."""
+    parts = [part.strip() for part in text.split("x")]
+    try:
+        overs = [float(part) for part in parts]
+    except ValueError:
+        overs = []
+    if not 1 <= len(overs) <= 2 or not all(1 <= over <= k - 1 for over in overs):
+        raise ConfigError(
+            f"FatTree: oversubscription is one number from 1 to {k - 1}, or two of the edge and "
+            f"the aggregation as in 3x2; found {text!r}"
+        )
+    ups = [int(k / (1 + over)) for over in [*overs, 1.0][:2]]
+    edge, aggregation = ((int(up * over), up) for up, over in zip(ups, [*overs, 1.0], strict=False))
+    return edge, aggregation
+
+
 @DIMENSIONS.register("FatTree")
 def fat_tree_dimension(arguments: Sequence[str]) -> Blocks:
     """Read k; the extent is that of the hosts."""
+    if any("=" in argument for argument in arguments):
+        raise ConfigError(
+            "FatTree: in a product it has no oversubscription; found " + arguments[-1]
+        )
     k, link = read_inline("FatTree", arguments, what="ports (k)", most=62)
     if k % 2:
         raise ConfigError(f"FatTree: k must be even and at most 62, found {k}")
@@ -146,20 +191,36 @@ def fat_tree_dimension(arguments: Sequence[str]) -> Blocks:
 def fat_tree_block(drawing: Drawing, members: Sequence[int], link: LinkKind) -> float:
     """Join k³/4 vertices by a k-ary fat tree."""
     k = round((4 * len(members)) ** (1 / 3))
-    half = k // 2
+    return _join_pods(drawing, members, link, k, (k // 2, k // 2), (k // 2, k // 2))
+
+
+def _join_pods(
+    drawing: Drawing,
+    members: Sequence[int],
+    link: LinkKind,
+    k: int,
+    edge: tuple[int, int],
+    aggregation: tuple[int, int],
+) -> int:
+    """Draw k pods and the cores above them; return the links across the narrowest cut in halves.
+
+    Half of the pods send no more than the links of as many pods to the cores, nor than their hosts.
+    """
+    hosts, up = edge
+    edges_of_pod, cores_of_each = aggregation
     first = f"tree{len(drawing.names)}." if len(drawing.names) > len(members) else ""
     edges, aggregations = (
-        [
-            [drawing.vertex(f"{first}pod{p}.{name}{i}", "switch") for i in range(half)]
-            for p in range(k)
-        ]
-        for name in ("edge", "aggregation")
+        [[drawing.vertex(f"{first}pod{p}.{name}{i}", "switch") for i in range(n)] for p in range(k)]
+        for name, n in (("edge", edges_of_pod), ("aggregation", up))
     )
-    cores = [drawing.vertex(f"{first}core{i}", "switch") for i in range(half * half)]
+    cores = [drawing.vertex(f"{first}core{i}", "switch") for i in range(up * cores_of_each)]
     for pod in range(k):
-        for i in range(half):
-            for j in range(half):
-                drawing.join(members[(pod * half + i) * half + j], edges[pod][i], link)
-                drawing.join(edges[pod][i], aggregations[pod][j], link)
-                drawing.join(aggregations[pod][i], cores[i * half + j], link)
-    return len(members) // 2
+        for i in range(edges_of_pod):
+            for j in range(hosts):
+                drawing.join(members[(pod * edges_of_pod + i) * hosts + j], edges[pod][i], link)
+            for above in aggregations[pod]:
+                drawing.join(edges[pod][i], above, link)
+        for i in range(up):
+            for j in range(cores_of_each):
+                drawing.join(aggregations[pod][i], cores[i * cores_of_each + j], link)
+    return min(len(members) // 2, k // 2 * up * cores_of_each, k // 2 * edges_of_pod * up)

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ridgeline.errors import RidgelineError
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network import nccl
 from ridgeline.network.collectives import bus_bandwidth, collective
+from ridgeline.network.operations import operation_named
+from ridgeline.network.schedule import ALGORITHMS
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.study.import_rows.machines import machine_of
 from ridgeline.study.import_rows.names import find_name
@@ -24,7 +25,12 @@ READS = (
 _ASYMPTOTIC_BYTES = 2.0**34  # of a row that gives the bandwidth of large messages and no size
 _TIMED = {"device": "accelerator", "gpus": "n_accel", "bytes": "size_bytes"}
 _MEASURED = {"device_key": "accelerator", "ranks": "n_accel", "bytes": "size_bytes"}
-_OPERATIONS = {"alltoall": "all-to-all", "sendrecv": "send-recv"}
+_LIBRARIES = {"sglang": "sglang", "vllm": "vllm", "trtllm": "trtllm"}
+"""Frameworks with an all-reduce of their own, by the beginning of what tables call the library."""
+_FORMATS = {"half": "fp16", "float": "fp32", "bfloat16": "bf16", "double": "fp64", "int8": "int8",
+            "uint8": "int8"}  # fmt: skip
+_PROFILED = "torch.distributed"
+"""Framework of rows whose kernels were timed by a profiler while the host launched call by call."""
 _FAULTY = "misconfigured"
 """What notes say of clusters whose measurements are not those of their machines."""
 
@@ -33,7 +39,6 @@ def translated(row: Row) -> Row:
     """Give a row of vTrain's tables, or of measured collectives, the columns of others."""
     if "device_key" in row.values and "bytes" in row.values:
         named = {_MEASURED.get(name, name): value for name, value in row.values.items()}
-        named["op"] = _OPERATIONS.get(named["op"], named["op"])
         return Row(row.file, row.line, named)
     if "time_ns" not in row.values:
         return row
@@ -65,11 +70,13 @@ def normal(row: Row) -> dict[str, str]:
     if not size:
         return {"skip": "no size: the most of a sweep, or a class of machines"}
     time_us, busbw = row.number("time_us"), row.number("busbw_GBps")
-    op = row.text("op").replace("_", "-")
+    op = operation_named(row.text("op"), {known for known, _ in ALGORITHMS})
     nodes = row.whole("nodes") if "nodes" in row.values else None
+    per_node = _ranks_per_node(row, device, nodes)
     name, _ = machine_of(device, ranks, nodes, row.text("system"))
-    _check_layout(row, name, nodes)
-    algorithm = _algorithm(op, size, _topology(name, device, ranks), ranks, row)
+    algorithm = "auto"
+    if not per_node:
+        algorithm = _algorithm(op, size, _topology(name, device, ranks), ranks, row)
     measured = bus_bandwidth(op, ranks, size, time_us * 1e-6) if time_us else (busbw or 0) * 1e9
     if not measured:
         return {"skip": "no measured time or bandwidth"}
@@ -80,6 +87,8 @@ def normal(row: Row) -> dict[str, str]:
         "machine_fields": "" if name == device else f"node.device={device}",
         "ranks": str(ranks),
         "algorithm": algorithm,
+        **_called(row, op),
+        "ranks_per_node": str(per_node or ""),
         "quantity": "busbw_bytes_per_s",
         "measured": repr(measured),
         "sweep": " ".join(filter(None, (row.text("system"), row.text("library")))),
@@ -87,11 +96,25 @@ def normal(row: Row) -> dict[str, str]:
     }
 
 
-def _check_layout(row: Row, machine: str, nodes: int | None) -> None:
-    """Refuse ranks that leave devices of several nodes idle: ranks fill one node after another."""
+def _called(row: Row, op: str) -> dict[str, str]:
+    """Return whose kernels a row measured, how they were launched, and the format of the values."""
+    text = row.text("library").lower()
+    library = next((of for start, of in _LIBRARIES.items() if text.startswith(start)), "nccl")
+    profiled = row.text("framework") == _PROFILED and op == "all-reduce"
+    return {
+        "library": library,
+        "launch": "eager" if profiled or text.endswith("eager") else "queued",
+        "number_format": _FORMATS.get(row.text("dtype"), ""),
+    }
+
+
+def _ranks_per_node(row: Row, device: str, nodes: int | None) -> int | None:
+    """Return how many ranks a node has, where they leave some of its devices idle; else None."""
     per_node = row.whole("ranks_per_node") if "ranks_per_node" in row.values else None
-    if per_node and (nodes or 1) > 1 and per_node < load_cluster(machine).nodes.count:
-        raise RidgelineError(f"{per_node} ranks a node of more devices cannot be laid out")
+    if not per_node or (nodes or 1) == 1:
+        return None
+    name, _ = machine_of(device, row.whole("n_accel") or 2, nodes, row.text("system"))
+    return per_node if per_node < load_cluster(name).nodes.count else None
 
 
 def _algorithm(op: str, size: float, topology: Topology, ranks: int, row: Row) -> str:

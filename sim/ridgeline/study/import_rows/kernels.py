@@ -46,13 +46,21 @@ def _named(row: Row) -> dict[str, str]:
         return {"skip": "no measured time"}
     if name is None:
         return {"skip": f"no description of the device {row.text('device')}"}
-    asked = _FORMATS.get(row.text("precision"), row.text("precision"))
+    words = words_of(row)
     return {
         "machine": name,
-        "asked": asked,
-        "format": format_on(_device(name), asked),
-        "pass": _PASSES.get(row.text("pass_"), row.text("pass_")),
+        "asked": words["asked"],
+        "format": format_on(_device(name), words["asked"]),
+        "pass": words["pass"],
         "measured": repr(measured_ms * 1e-3),
+    }
+
+
+def words_of(row: Row) -> dict[str, str]:
+    """Return the format that a program asks for, and the pass, in our words."""
+    return {
+        "asked": _FORMATS.get(row.text("precision"), row.text("precision")),
+        "pass": _PASSES.get(row.text("pass_"), row.text("pass_")),
     }
 
 

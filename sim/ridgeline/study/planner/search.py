@@ -12,7 +12,7 @@ import numpy as np
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.hardware.load import load_cluster
+from ridgeline.network.where import load_cluster
 from ridgeline.parallel.plans.plan import MOST_SAMPLES, Plan
 from ridgeline.parallel.plans.resolved import ALTERNATING
 from ridgeline.parallel.plans.stack_choice import choose_stack

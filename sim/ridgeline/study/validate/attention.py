@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Iterator
 
 from ridgeline.errors import RidgelineError, nearest
+from ridgeline.kernels.library.attention import DECODE, PREFILL, SYSTOLIC, attention_work
+from ridgeline.kernels.library.kernel_model import SYSTOLIC_UNIT, LibraryCall, generation_of
 from ridgeline.study.validate import measured
 from ridgeline.study.validate.measured import Call
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row
+from ridgeline.workload.formats import bytes_of, find
 from ridgeline.workload.kernel_graphs import attention_graph
 
 SHIPPED = "measured/attention_prefill.csv.gz"
@@ -36,7 +39,7 @@ def call(row: Row) -> Call | None:
     if row.text("causal") not in ("True", "False"):
         raise RidgelineError(f"causal must be True or False, found {row.text('causal')!r}")
     format_, _, cache = row.text("format").partition("/kv-")
-    kind = "decode" if seq_q == 1 else "prefill" if causal else "encoder"
+    kind = "decode" if seq_q == 1 < seq_kv else "prefill" if causal else "encoder"
     graph = attention_graph(
         batch, heads, kv_heads, head_dim, seq_q, seq_kv, causal=causal, window=window,
         format=_format(format_), kv_format=_format(cache or format_),
@@ -45,8 +48,24 @@ def call(row: Row) -> Call | None:
     words = f"{kind}, {batch} x {heads}/{kv_heads} heads of {head_dim}, {seq_q} of {seq_kv}"
     words += f", window {window}" if window else ""
     start = measured.start_of(row, kind, row.text("format"))
+    library = _library(row, _format(format_), _format(cache or format_), causal=causal)
     kind += " window" if window else ""
-    return Call(graph, kind, row.text("format"), words, start=start)
+    return Call(graph, kind, row.text("format"), words, start=start, library=library)
+
+
+def _library(row: Row, format_: str, cache: str, *, causal: bool) -> LibraryCall:
+    """Return which kernel of a library a row measured."""
+    shape = {name: row.whole(name) or 0 for name in (*SHAPE[:6], "window")}
+    work = attention_work(
+        shape, causal=causal, cached=causal,
+        q_bytes=bytes_of(format_), kv_bytes=bytes_of(cache),
+    )  # fmt: skip
+    framework, version, kernel = (row.text(n) for n in ("framework", "version", "kernel"))
+    of = (framework, version, kernel, row.text("format"))
+    if shape["seq_q"] == 1 < shape["seq_kv"]:
+        return LibraryCall(DECODE, "attention-decode", of, work, find(format_).rate)
+    table = "attention-prefill" if causal else "attention-encoder"
+    return LibraryCall(PREFILL, table, of, work, find(format_).rate)
 
 
 def _layer(row: Row) -> Call | None:
@@ -61,7 +80,18 @@ def _layer(row: Row) -> Call | None:
         causal=True, format=format_,
     )  # fmt: skip
     kind = "decode" if seq_q == 1 else "prefill"
-    return Call(graph, kind, row.text("format"), f"{kind}, {batch} x {seq_q} of {seq_kv}")
+    shape = {
+        "batch": batch, "heads": _LLAMA_HEADS, "kv_heads": _LLAMA_KV_HEADS,
+        "head_dim": _LLAMA_HEAD_DIM, "seq_q": seq_q, "seq_kv": seq_kv, "window": 0,
+    }  # fmt: skip
+    size = bytes_of(format_)
+    work = attention_work(shape, causal=True, cached=False, q_bytes=size, kv_bytes=size)
+    library: LibraryCall | None = None
+    if generation_of(measured.device_named(row.text("device_key"))) == SYSTOLIC_UNIT:
+        of = ("", "", "", row.text("format"))
+        library = LibraryCall(SYSTOLIC, "attention-systolic", of, work, find(format_).rate)
+    words = f"{kind}, {batch} x {seq_q} of {seq_kv}"
+    return Call(graph, kind, row.text("format"), words, library=library)
 
 
 def _format(name: str) -> str:

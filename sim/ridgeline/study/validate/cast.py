@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Iterator
 
 from ridgeline.errors import RidgelineError, nearest
+from ridgeline.kernels.library.kernel_model import LibraryCall
+from ridgeline.kernels.library.streams import STREAM, stream_work
 from ridgeline.study.validate import measured
 from ridgeline.study.validate.measured import Call
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row
+from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.kernel_graphs import cast_graph
 
 SHIPPED = "measured/quantize_cast.csv.gz"
@@ -34,4 +37,10 @@ def call(row: Row) -> Call:
     graph = cast_graph(m, k, _FORMATS[source], _FORMATS[target])
     name = row.text("format")
     start = measured.start_of(row, "cast", name)
-    return Call(graph, "cast", name, f"cast {m}x{k}", start=start)
+    framework, version, kernel = (row.text(n) for n in ("framework", "version", "kernel"))
+    work = stream_work(
+        m, k, read_bytes=bytes_of(_FORMATS[source]), written_bytes=bytes_of(_FORMATS[target]),
+        warm=True,
+    )  # fmt: skip
+    library = LibraryCall(STREAM, "cast", (framework, version, kernel, name), work, "bf16")
+    return Call(graph, "cast", name, f"cast {m}x{k}", start=start, library=library)

@@ -19,6 +19,8 @@ from ridgeline.study.written_fields import assignments
 
 COLUMNS = ("operation", "size", "machine", "ranks", "algorithm", "measured", "source")
 SHIPPED, SAMPLES = "collectives.csv", ("measured/collectives.csv.gz",)
+CALLED = ("library", "launch", "number_format")
+"""Columns of how a collective was called; empty ones are as `Settings` has them."""
 _LARGE, _SCALE, _LAUNCH_S = "64 GiB", 1.68, 5e-6
 """Of measured calls: the size whose rate is the roofline of others; the best scaled roofline."""
 MEASURED_CALLS = "measured-collectives"
@@ -46,13 +48,19 @@ def _one(row: Row) -> Outcome:
     if not ranks or measured is None:
         raise RidgelineError("the ranks or what was measured is not given")
     fields = dict(assignments(row.text("machine_fields")))
-    asked = {"operation": op, "size": size, "ranks": ranks, "algorithm": algorithm}
+    asked: dict[str, Any] = {"operation": op, "size": size, "ranks": ranks, "algorithm": algorithm}
+    asked |= {name: row.text(name) for name in CALLED if row.text(name)}
+    if per_node := row.whole("ranks_per_node") if row.text("ranks_per_node") else None:
+        asked["ranks_per_node"] = per_node
     replaced = {f"cluster.{path}": value for path, value in fields.items()}
     result = _simulated(name, tuple(asked.items()), tuple(replaced.items()))
     if result.busbw_bytes_per_s is None:
         raise RidgelineError("no time passes, so there is no bandwidth")
     words = ["ridgeline", "collective", op, size, name, "--ranks", str(ranks)]
     words += ["--algorithm", algorithm]
+    for field in (*CALLED, "ranks_per_node"):
+        if field in asked:
+            words += [f"--{field.replace('_', '-')}", str(asked[field])]
     for path, value in replaced.items():
         words += ["--set", f"{path}={value}"]
     made = Outcome(
@@ -71,7 +79,7 @@ def _one(row: Row) -> Outcome:
     )
     if "device_key" not in row.values:
         return made
-    large = {**asked, "size": _LARGE}
+    large = {**{k: v for k, v in asked.items() if k not in CALLED}, "size": _LARGE}
     most = _simulated(name, tuple(large.items()), tuple(replaced.items())).busbw_bytes_per_s
     return _as_time(made, row, result, shlex.join([*words, "--quantity", "time_s"]), most)
 

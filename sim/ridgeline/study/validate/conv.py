@@ -5,6 +5,8 @@ Tables of measured calls (`measured`) have forward passes with square images and
 
 from collections.abc import Iterable, Iterator
 
+from ridgeline.kernels.library.convolutions import CONVOLUTION, convolution_work
+from ridgeline.kernels.library.kernel_model import LibraryCall
 from ridgeline.study.validate import kernels, measured
 from ridgeline.study.validate.measured import Call
 from ridgeline.study.validate.outcome import Outcome, Skipped
@@ -37,4 +39,8 @@ def call(row: Row) -> Call:
         batch, c_in, side, side, c_out, taps, taps, stride=(stride, stride), padding=(pad, pad)
     )
     words = f"conv {batch}x{c_in}x{side}x{side} -> {c_out}, {taps}x{taps}, stride {stride}"
-    return Call(conv_graph(loops, format_), f"{taps}x{taps}", format_, words)
+    library = None
+    if format_ == "fp32":
+        of = (row.text("framework"), "", "", format_)
+        library = LibraryCall(CONVOLUTION, "convolution", of, convolution_work(loops))
+    return Call(conv_graph(loops, format_), f"{taps}x{taps}", format_, words, library=library)

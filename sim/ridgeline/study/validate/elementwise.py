@@ -2,10 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
+from ridgeline.kernels.library.kernel_model import LibraryCall
+from ridgeline.kernels.library.streams import STREAM, stream_work
 from ridgeline.study.validate import measured
 from ridgeline.study.validate.measured import Call
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row
+from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.kernel_graphs import elementwise_graph
 
 SHIPPED = "measured/elementwise_norm_softmax.csv.gz"
@@ -30,3 +33,11 @@ def call(row: Row) -> Call | None:
     graph = elementwise_graph(op, rows, columns, format_)
     words = f"{op} {rows}x{columns}"
     return Call(graph, op, format_, words, published=measured.from_neusight(row, "EW"))
+
+
+def whole_rows(row: Row, table: str, op: str, rows: int, columns: int) -> LibraryCall:
+    """Return the kernel of a function of whole rows: norm or softmax."""
+    format_ = row.text("format")
+    size = bytes_of(format_)
+    work = stream_work(rows, columns, read_bytes=size, written_bytes=size, warm=False)
+    return LibraryCall(STREAM, table, (row.text("framework"), "", op, format_), work)

@@ -1,8 +1,9 @@
 """Dispatch and combine of expert parallelism, over the links of the machine that a row names.
 
 Every token goes to the ranks that its experts are on, once to each, or once for every expert by
-libraries of low latency; what goes back is summed up in 16 bits. A call is priced as an all-to-all
-of that many bytes, by the algorithm that a library of collectives would choose.
+libraries of low latency; what goes back is summed up in 16 bits. A call is priced by the library's
+kernels (`ridgeline.network.expert_exchange`); of a library that is not known, as an all-to-all of
+that many bytes, by the algorithm that a library of collectives would choose.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from functools import lru_cache
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network.collectives import collective
+from ridgeline.network.expert_exchange import ExchangeShape, exchange_calls, exchange_time_s
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.study.validate import measured
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
@@ -53,7 +55,15 @@ def _one(row: Row) -> Outcome:
     each = _bytes_of_token(row.text("dtype"), phase, hidden, top_k)
     sent = tokens * copies * each
     topology, name = _topology(device, ranks, nodes, row.text("source"))
-    result = collective("all-to-all", sent * ranks / (ranks - 1), topology, ranks=ranks)
+    if (library, phase) in exchange_calls():
+        shape = ExchangeShape(tokens, top_k, experts, each)
+        used = row.whole("sms") or 0 if row.text("sms") else 0
+        predicted_s = exchange_time_s(
+            exchange_calls()[library, phase], shape, topology, ranks, used
+        )
+    else:
+        all_sent = sent * ranks / (ranks - 1)
+        predicted_s = collective("all-to-all", all_sent, topology, ranks=ranks).time_s
     time_us = measured.positive(row, "time_us")
     roofline_s = sent / _rate(topology, ranks)
     kind = f"{library} {phase}"
@@ -65,7 +75,7 @@ def _one(row: Row) -> Outcome:
         sweep=f"{device} {kind} {ranks}",
         configuration=f"{kind}, {tokens} x {top_k} of {experts}, {hidden}, {ranks} in {name}",
         quantity="time_s",
-        predicted=result.time_s,
+        predicted=predicted_s,
         measured=time_us * 1e-6,
         source=row.text("source"),
         trivial={
@@ -76,7 +86,7 @@ def _one(row: Row) -> Outcome:
         device=device,
         format=row.text("dtype") or "not stated",
         kind=kind,
-        **stated("expert-all-to-all", result.time_s),
+        **stated("expert-all-to-all", predicted_s),
     )
 
 

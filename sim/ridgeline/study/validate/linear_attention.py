@@ -7,10 +7,18 @@ Mamba-2 heads with states of groups.
 from collections.abc import Iterable, Iterator
 
 from ridgeline.errors import RidgelineError, nearest
+from ridgeline.kernels.library.kernel_model import KernelModel, LibraryCall
+from ridgeline.kernels.library.linear_attention import (
+    CAUSAL_CONVOLUTION,
+    LINEAR,
+    causal_convolution_work,
+    chunk_work,
+)
 from ridgeline.study.validate import measured
 from ridgeline.study.validate.measured import Call
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import Row
+from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.kernel_graphs import causal_conv_graph, delta_rule_graph, scan_graph
 from ridgeline.workload.ops.linear_attention import DeltaHeads
@@ -39,24 +47,44 @@ def call(row: Row) -> Call:
     step = row.text("phase") in _GENERATION
     if "conv1d" in kernel:
         part, graph = "convolution", _convolution(row, op, batch, seq, format_)
+        features = _features(row, op)
+        keys = features if op == "mamba2" else _heads_of(row, op).keys * _heads_of(row, op).key_size
+        work = causal_convolution_work(batch, seq, features, keys, bytes_of(format_))
+        library = _library(row, CAUSAL_CONVOLUTION, "causal-convolution", op, work)
     elif op == "mamba2":
         part, graph = _scan(row, batch, seq, format_, step=step)
     else:
         part, graph = _rule(row, op, batch, seq, format_, step=step)
     words = f"{op} {part} ({kernel}), {batch} x {seq}, model of {row.text('d_model')}"
     start = measured.start_of(row, "linear-attention", f"{op} {part}")
-    return Call(graph, f"{op} {part}", format_, words, start=start)
+    if part != "convolution":
+        heads = _state_heads(row) if op == "mamba2" else _heads_of(row, op)
+        work = chunk_work(batch, seq, heads, step=step)
+        library = _library(row, LINEAR, f"linear-{'step' if step else 'chunks'}", op, work)
+    return Call(graph, f"{op} {part}", format_, words, start=start, library=library)
+
+
+def _library(
+    row: Row, model: KernelModel, table: str, op: str, work: dict[str, float]
+) -> LibraryCall:
+    """Return which kernel of a library a row measured; lines of a table are by layer."""
+    of = (row.text("framework"), row.text("version"), row.text("kernel"), op)
+    return LibraryCall(model, table, of, work, row.text("format"))
 
 
 def _convolution(row: Row, op: str, batch: int, seq: int, format_: str) -> Graph:
     (taps,) = measured.sizes(row, "d_conv")
-    if op == "mamba2":
-        features = _sizes_of(row).mixed
-    else:
-        heads = _heads_of(row, op)
-        features = 2 * heads.keys * heads.key_size + heads.values * heads.value_size
+    features = _features(row, op)
     kernels = 3 if row.text("kernel").endswith("qkv3") else 1
     return causal_conv_graph(batch, seq, features, taps, format_, kernels)
+
+
+def _features(row: Row, op: str) -> int:
+    """Features that a causal convolution goes over."""
+    if op == "mamba2":
+        return _sizes_of(row).mixed
+    heads = _heads_of(row, op)
+    return 2 * heads.keys * heads.key_size + heads.values * heads.value_size
 
 
 def _rule(
@@ -70,8 +98,13 @@ def _scan(row: Row, batch: int, seq: int, format_: str, *, step: bool) -> tuple[
     found = _sizes_of(row)
     if not step:
         return "scan", scan_graph(batch, seq, found, format_)
-    heads = DeltaHeads(found.groups, found.state, found.heads, found.size)
-    return "step", delta_rule_graph(batch, seq, heads, format_, step=True)
+    return "step", delta_rule_graph(batch, seq, _state_heads(row), format_, step=True)
+
+
+def _state_heads(row: Row) -> DeltaHeads:
+    """Return the heads of a Mamba-2 layer as those of a delta rule: states are keys."""
+    found = _sizes_of(row)
+    return DeltaHeads(found.groups, found.state, found.heads, found.size)
 
 
 def _heads_of(row: Row, op: str) -> DeltaHeads:

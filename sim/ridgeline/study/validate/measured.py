@@ -14,7 +14,7 @@ a kernel is in them.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 
 from ridgeline import catalog
@@ -22,6 +22,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.kernel_price import KernelPrice, price_kernels
+from ridgeline.kernels.library.kernel_model import LibraryCall
 from ridgeline.study.csv_file import read_csv
 from ridgeline.study.validate.call_starts import NO_START, CallStart, call_start
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
@@ -33,12 +34,9 @@ COLUMNS = ("device_key", "framework", "format", "time_us", "source")
 """Of every table of measured kernels; the shape's come to them."""
 POWER = ("power_w", "board_limit_w")
 EAGER_LAUNCH_S = 23e-6
-_LAUNCH_S = {"PyTorch 2.4": 12.7e-6, "PyTorch": EAGER_LAUNCH_S}
-"""What the host takes to launch one kernel of PyTorch, by the beginning of framework and version.
-
-Fitted to NeuSight's elementwise, norm and softmax rows: the least time on each of five boards
-(PyTorch 2.1: A100 40 GB, P4, T4, P100, V100: 25.1 to 31.6 us, median 25.2) and on an MI100 (2.4:
-14.8 us), less the 2.15 us that a queued kernel takes."""
+HOST_LAUNCHES = "host_launches.csv"
+"""What the host takes to launch one kernel of PyTorch, by framework and the board that the host is
+of: it is the machine that was measured, not its device. The last line that fits counts."""
 _REPEATED = {"sglang", "trtllm", "vllm"}
 """Frameworks whose calls were measured one over and over, with hot caches (aiconfigurator)."""
 SCALED_S = 5e-6
@@ -71,6 +69,9 @@ class Call:
         What it takes besides the ops of the graph.
     is_warm
         Whether a repeated call finds its operands in the last level on chip, if they fit there.
+    library
+        The kernel of a library that is called, where its constants are known: its time is then that
+        of the call, `start` included.
     """
 
     graph: Graph
@@ -81,6 +82,7 @@ class Call:
     published: Mapping[str, float] = field(default_factory=dict)
     start: CallStart = NO_START
     is_warm: bool = True
+    library: LibraryCall | None = None
 
 
 Caller = Callable[[Row], Call | None]
@@ -93,15 +95,21 @@ class PricedRow:
 
     Attributes
     ----------
+    machine
+        The described device that it was priced on.
     host_s
         What the row's clock contains of the host.
+    library_s
+        Time of the library's kernel on the device, where it is known.
     """
 
     row: Row
     call: Call
     device: str
+    machine: Device
     price: KernelPrice
     host_s: float
+    library_s: float | None = None
 
     @property
     def time_s(self) -> float:
@@ -111,15 +119,16 @@ class PricedRow:
     @property
     def device_s(self) -> float:
         """Time on the device: of the framework's kernels, and what the call takes besides."""
+        if self.library_s is not None:
+            return self.library_s
         return self.call.start.call_s(self.price.time_s)
 
     @property
     def power_w(self) -> float:
         """Mean power while the call repeats, at most what the board may draw."""
         waiting_s = self.device_s - self.price.time_s
-        device = device_named(self.device)
-        drawn_w = (self.price.energy_j + device.idle_power.value * waiting_s) / self.device_s
-        limit = device.board_limit
+        idle_w, limit = self.machine.idle_power.value, self.machine.board_limit
+        drawn_w = (self.price.energy_j + idle_w * waiting_s) / self.device_s
         return drawn_w if limit is None else min(drawn_w, limit.value)
 
 
@@ -143,9 +152,25 @@ def start_of(row: Row, suite: str, variant: str) -> CallStart:
 
 
 def host_launch_s(row: Row) -> float:
-    """Return what the clock of a row contains of the host."""
+    """Return what the clock of a row contains of the host, by the machine that it was measured on.
+
+    By the beginning of framework and version: kernels of other frameworks stand in graphs.
+    """
     program = f"{row.text('framework')} {row.text('version')}"
-    return next((s for name, s in _LAUNCH_S.items() if program.startswith(name)), 0.0)
+    asked = (row.text("device_key"), row.text("op"))
+    found = 0.0
+    for framework, board, op, launch_s in _host_launches():  # the most special ones last
+        if program.startswith(framework) and board in ("", asked[0]) and op in ("", asked[1]):
+            found = launch_s
+    return found
+
+
+@cache
+def _host_launches() -> list[tuple[str, str, str, float]]:
+    return [
+        (row["framework"], row["device_key"], row["op"], float(row["launch_us"]) * 1e-6)
+        for _, row in read_csv(SHIPPED / HOST_LAUNCHES, MAX_BYTES)
+    ]
 
 
 def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]:
@@ -159,32 +184,50 @@ def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]
                 continue
             key = row.text("device_key")
             device_named(key)
-            warm = call.is_warm and row.text("framework") in _REPEATED
-            calls.setdefault((key, warm), []).append((row, call))
+            calls.setdefault((key, _finds_operands(row, call)), []).append((row, call))
         except RidgelineError as error:
             yield skip_for(row, error)
     for (key, warm), ours in calls.items():
-        yield from _priced(ours, key, repeated=warm)
+        yield from _priced(ours, device_named(key), key, repeated=warm)
+
+
+def priced_on(device: Device, calls: Sequence[tuple[Row, Call]]) -> Iterator[PricedRow | Skipped]:
+    """Price calls on one device, whatever their rows say; not in the order of the calls.
+
+    By what the device's file says of its ops, which is what is calibrated: kernels of libraries
+    have constants of their own.
+    """
+    plain = [(row, replace(call, library=None)) for row, call in calls]
+    for warm in (False, True):
+        ours = [(row, call) for row, call in plain if _finds_operands(row, call) == warm]
+        if ours:
+            yield from _priced(ours, device, device.name, repeated=warm)
+
+
+def _finds_operands(row: Row, call: Call) -> bool:
+    """Tell whether a call finds what the one before it touched."""
+    return call.is_warm and row.text("framework") in _REPEATED
 
 
 def _priced(
-    calls: Sequence[tuple[Row, Call]], key: str, *, repeated: bool
+    calls: Sequence[tuple[Row, Call]], device: Device, key: str, *, repeated: bool
 ) -> Iterator[PricedRow | Skipped]:
     """Price calls together; where one cannot be priced, halves of them, until it is alone."""
     try:
         graphs = [call.graph for _, call in calls]
-        prices = price_kernels(graphs, device_named(key), repeated=repeated)
+        prices = price_kernels(graphs, device, repeated=repeated)
     except RidgelineError as error:
         if len(calls) == 1:
             yield skip_for(calls[0][0], error)
             return
         half = len(calls) // 2
-        yield from _priced(calls[:half], key, repeated=repeated)
-        yield from _priced(calls[half:], key, repeated=repeated)
+        yield from _priced(calls[:half], device, key, repeated=repeated)
+        yield from _priced(calls[half:], device, key, repeated=repeated)
         return
     for (row, call), price in zip(calls, prices, strict=True):
+        library = None if call.library is None else call.library.time_s(device)
         host_s = call.start.launches * host_launch_s(row)
-        yield PricedRow(row, call, key, price, host_s)
+        yield PricedRow(row, call, key, device, price, host_s, library)
 
 
 def predict_calls(
@@ -208,7 +251,7 @@ def predict_calls(
             yield skip_for(row, error)
             continue
         trivial = {"roofline": roofline_s, "scaled roofline": scale * roofline_s + SCALED_S}
-        is_alone = not made.host_s and made.call.start == NO_START
+        is_alone = not made.host_s and made.library_s is None and made.call.start == NO_START
         alone = made.call.command if is_alone else ""
         yield outcome_of(made, suite, "time_s", made.time_s, measured, trivial, alone)
 

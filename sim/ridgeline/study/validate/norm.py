@@ -25,5 +25,6 @@ def call(row: Row) -> Call | None:
     graph = norm_graph(rows, columns, format_, rms=op == "rms")
     words = f"{op} {rows}x{columns}"
     published = measured.from_neusight(row, "LN")
+    library = elementwise.whole_rows(row, "norm", op, rows, columns)
     start = measured.start_of(row, "norm", format_)
-    return Call(graph, op, format_, words, published=published, start=start)
+    return Call(graph, op, format_, words, published=published, start=start, library=library)

@@ -84,11 +84,14 @@ class Row:
 
 
 def read_rows(path: Path) -> list[Row]:
-    """Read a CSV file with a header.
+    """Read a CSV file with a header, or a log of nccl-tests.
 
     Raises
     ------
     ConfigError
         If it cannot be read, is too large, or a row has more or fewer fields than the header.
     """
-    return [Row(str(path), line, fields) for line, fields in read_csv(path, MAX_BYTES)]
+    from ridgeline.study.import_rows.nccl_tests import is_log, read_nccl_tests
+
+    found = read_nccl_tests(path) if is_log(path) else read_csv(path, MAX_BYTES)
+    return [Row(str(path), line, fields) for line, fields in found]

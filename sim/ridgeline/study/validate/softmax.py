@@ -25,5 +25,6 @@ def call(row: Row) -> Call | None:
     graph = softmax_graph(rows, columns, format_)
     words = f"softmax {rows}x{columns}"
     published = measured.from_neusight(row, "Softmax")
+    library = elementwise.whole_rows(row, "softmax", "softmax", rows, columns)
     start = measured.start_of(row, "softmax", format_)
-    return Call(graph, "softmax", format_, words, published=published, start=start)
+    return Call(graph, "softmax", format_, words, published=published, start=start, library=library)

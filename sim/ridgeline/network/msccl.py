@@ -1,0 +1,280 @@
+"""MSCCL algorithms: XML of threadblocks and steps, played on symbolic chunks before it is priced.
+
+A threadblock takes its steps in order; a step waits for the message that it receives and for the
+step of another threadblock that it names. Messages between two GPUs on a channel arrive in order.
+What a buffer's chunk holds is told as contributions of ranks, so that at the end every GPU must
+have what the operation promises. A message's round is the number of messages before it on the
+longest way: messages of one round are sent at once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+from xml.etree import ElementTree
+
+from ridgeline.config import read_text
+from ridgeline.errors import ConfigError
+from ridgeline.network.brought import BroughtCollective, Message
+from ridgeline.network.operations import operation_named
+from ridgeline.network.verification import WrongCollectiveError
+
+_OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+_LOST = {"LL": 2.0, "LL128": 128 / 120, "Simple": 1.0}
+"""Bytes on the wire over those of payload, by protocol."""
+_RECEIVES = frozenset({"r", "rcs", "rrc", "rrs", "rrcs"})
+_SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
+_TYPES = _RECEIVES | _SENDS | {"re", "cpy", "nop"}
+
+Content = Counter[tuple[int, int]]
+"""Contributions to a chunk: (rank, its chunk) and how often."""
+
+
+class _Step(NamedTuple):
+    kind: str
+    source: tuple[str, int]
+    target: tuple[str, int]
+    n: int
+    after: tuple[int, int] | None
+    """Threadblock and step that must be done."""
+
+
+@dataclass(slots=True)
+class _Block:
+    """One threadblock: whom it sends to and receives from, and how far it is."""
+
+    gpu: int
+    number: int
+    send: int
+    receive: int
+    channel: int
+    steps: tuple[_Step, ...]
+    done: int = 0
+    levels: list[int] = field(default_factory=list)
+
+
+def read_msccl(path: str | Path) -> BroughtCollective:
+    """Read an MSCCL XML file and verify what it does.
+
+    Raises
+    ------
+    ConfigError
+        If the file is no such XML, or its operation is none that can be verified.
+    WrongCollectiveError
+        If a rank does not end up with a chunk, or the steps wait for each other for ever.
+    """
+    file = str(path)
+    try:
+        root = ElementTree.fromstring(read_text(path))
+    except ElementTree.ParseError as error:
+        line, column = error.position
+        raise ConfigError(f"not XML: {error}", file=file, line=line, column=column) from error
+    if root.tag != "algo":
+        raise ConfigError(f"expected an <algo> of MSCCL, found <{root.tag}>", file=file)
+    op = operation_named(root.get("coll", ""), (*_OPERATIONS, "custom"))
+    if op == "custom":
+        raise ConfigError(
+            "a custom collective promises nothing that could be verified; allowed: "
+            f"{', '.join(_OPERATIONS)}",
+            file=file,
+            field="coll",
+        )
+    n = _whole(root, "ngpus", file)
+    chunks = _whole(root, "nchunksperloop", file)
+    blocks = [block for gpu in root.iter("gpu") for block in _blocks(gpu, n, file)]
+    player = _Player(op, n, chunks, root.get("inplace") == "1", root, file)
+    messages = player.play(blocks)
+    player.check()
+    lost = _LOST.get(root.get("proto", "Simple"), 1.0)
+    name = root.get("name") or Path(file).stem
+    return BroughtCollective(name, op, n, lost / chunks, tuple(messages))
+
+
+def _whole(element: ElementTree.Element, name: str, file: str, least: int = 1) -> int:
+    text = element.get(name, "")
+    try:
+        value = int(text)
+    except ValueError:
+        value = least - 1
+    if value < least:
+        raise ConfigError(
+            f"<{element.tag}> needs {name}, a whole number of at least {least}; found {text!r}",
+            file=file,
+            field=name,
+        )
+    return value
+
+
+def _blocks(gpu: ElementTree.Element, n: int, file: str) -> Iterator[_Block]:
+    rank = _whole(gpu, "id", file, 0)
+    for tb in gpu.iter("tb"):
+        ends = [_whole(tb, name, file, -1) for name in ("send", "recv")]
+        if rank >= n or max(ends) >= n:
+            raise ConfigError(
+                f"gpu {max(rank, *ends)} of {n} (0 to {n - 1})", file=file, field="tb"
+            )
+        steps = tuple(_step(step, file) for step in tb.iter("step"))
+        number = _whole(tb, "id", file, 0)
+        yield _Block(rank, number, ends[0], ends[1], _whole(tb, "chan", file, 0), steps)
+
+
+def _step(step: ElementTree.Element, file: str) -> _Step:
+    kind = step.get("type", "")
+    if kind not in _TYPES:
+        raise ConfigError(
+            f"a step is one of {', '.join(sorted(_TYPES))}; found {kind!r}", file=file, field="type"
+        )
+    at = [
+        (step.get(f"{end}buf", "i"), _whole(step, f"{end}off", file, -1)) for end in ("src", "dst")
+    ]
+    block, number = _whole(step, "depid", file, -1), _whole(step, "deps", file, -1)
+    after = None if block < 0 or number < 0 else (block, number)
+    return _Step(kind, at[0], at[1], _whole(step, "cnt", file, 0), after)
+
+
+class _Player:
+    """Buffers of all GPUs while the steps are taken."""
+
+    def __init__(
+        self, op: str, n: int, chunks: int, inplace: bool, root: ElementTree.Element, file: str
+    ) -> None:
+        self.op, self.n, self.chunks, self.inplace, self.file = op, n, chunks, inplace, file
+        self.label = f"{op} of {file}"
+        self.each = chunks // n if op != "all-reduce" else chunks
+        self.held: dict[tuple[int, str, int], Content] = {}
+        for rank in range(n):
+            own = self.each if op == "all-gather" else chunks
+            for chunk in range(own):
+                self.held[self._place(rank, "i", chunk)] = Counter({(rank, chunk): 1})
+
+    def _place(self, rank: int, buffer: str, chunk: int) -> tuple[int, str, int]:
+        """Return where a chunk lies: in place, a rank's input is a part of its output, or is it."""
+        if self.inplace and buffer == "i" and self.op in {"all-gather", "all-reduce"}:
+            return rank, "o", chunk + (rank * self.each if self.op == "all-gather" else 0)
+        if self.inplace and buffer == "o" and self.op == "reduce-scatter":
+            return rank, "i", chunk + rank * self.each
+        if self.inplace and self.op == "all-to-all" and buffer == "i":
+            return rank, "o", chunk
+        return rank, buffer, chunk
+
+    def play(self, blocks: Sequence[_Block]) -> list[Message]:
+        """Take all steps and return the messages."""
+        queues: dict[tuple[int, int, int], deque[tuple[list[Content], int]]] = {}
+        by_number = {(block.gpu, block.number): block for block in blocks}
+        messages: list[Message] = []
+        moved = True
+        while moved:
+            moved = False
+            for block in blocks:
+                while block.done < len(block.steps) and self._take(
+                    block, by_number, queues, messages
+                ):
+                    moved = True
+        for block in blocks:
+            if block.done < len(block.steps):
+                step = block.steps[block.done]
+                why = f"a message from rank {block.receive} that is never sent"
+                if step.after is not None and not self._is_done(block, by_number, step):
+                    why = (
+                        f"step {step.after[1]} of threadblock {step.after[0]}, which is never done"
+                    )
+                raise WrongCollectiveError(
+                    f"{self.label}: step {block.done} of threadblock {block.number} of rank "
+                    f"{block.gpu} waits for {why}"
+                )
+        return messages
+
+    def _is_done(
+        self, block: _Block, by_number: dict[tuple[int, int], _Block], step: _Step
+    ) -> bool:
+        if step.after is None:
+            return True
+        other = by_number.get((block.gpu, step.after[0]))
+        return other is not None and other.done > step.after[1]
+
+    def _take(
+        self,
+        block: _Block,
+        by_number: dict[tuple[int, int], _Block],
+        queues: dict[tuple[int, int, int], deque[tuple[list[Content], int]]],
+        messages: list[Message],
+    ) -> bool:
+        """Take the next step of a threadblock, if what it waits for is there."""
+        step = block.steps[block.done]
+        if not self._is_done(block, by_number, step):
+            return False
+        level = block.levels[-1] if block.levels else 0
+        if step.after is not None:
+            level = max(level, by_number[block.gpu, step.after[0]].levels[step.after[1]])
+        values: list[Content] = []
+        if step.kind in _RECEIVES:
+            queue = queues.get((block.receive, block.gpu, block.channel))
+            if not queue:
+                return False
+            values, sent = queue.popleft()
+            level = max(level, sent)
+        values = self._moved(block, step, values)
+        if step.kind in _SENDS:
+            if block.send < 0:
+                raise WrongCollectiveError(
+                    f"{self.label}: threadblock {block.number} of rank {block.gpu} sends to nobody"
+                )
+            queue = queues.setdefault((block.gpu, block.send, block.channel), deque())
+            queue.append(([Counter(value) for value in values], level + 1))
+            messages.append(Message(level, block.gpu, block.send, step.n))
+        block.levels.append(level)
+        block.done += 1
+        return True
+
+    def _moved(self, block: _Block, step: _Step, values: list[Content]) -> list[Content]:
+        """Do what a step does in the memory of its GPU, and return what it would send."""
+        if step.kind == "nop":
+            return []
+        if step.kind in {"s", "cpy"}:
+            values = [self._read(block, step.source, k) for k in range(step.n)]
+        elif step.kind == "re":
+            values = [
+                self._read(block, step.source, k) + self._read(block, step.target, k)
+                for k in range(step.n)
+            ]
+        elif step.kind in {"rrc", "rrs", "rrcs"}:
+            values = [v + self._read(block, step.source, k) for k, v in enumerate(values)]
+        if step.kind in {"r", "rcs", "rrc", "rrcs", "cpy", "re"}:
+            for k, value in enumerate(values):
+                self.held[self._place(block.gpu, step.target[0], step.target[1] + k)] = value
+        return values
+
+    def _read(self, block: _Block, at: tuple[str, int], k: int) -> Content:
+        place = self._place(block.gpu, at[0], at[1] + k)
+        if place not in self.held:
+            raise WrongCollectiveError(
+                f"{self.label}: rank {block.gpu} reads chunk {at[1] + k} of buffer {at[0]} in step "
+                f"{block.done} of threadblock {block.number}, but has nothing there"
+            )
+        return self.held[place]
+
+    def check(self) -> None:
+        """Raise WrongCollectiveError unless every GPU has what the operation promises."""
+        for rank in range(self.n):
+            for chunk in range(self.each if self.op == "reduce-scatter" else self.chunks):
+                held = self.held.get(self._place(rank, "o", chunk), Counter())
+                wanted = self._wanted(rank, chunk)
+                if held == wanted:
+                    continue
+                less, more = wanted - held, held - wanted
+                parts = [f"misses the contribution of rank {r}" for r, _ in list(less)[:1]]
+                parts += [f"has too much of rank {r}" for r, _ in list(more)[:1]]
+                what = " and ".join(parts) if held else "misses it"
+                raise WrongCollectiveError(f"{self.label}: rank {rank}, chunk {chunk}: {what}")
+
+    def _wanted(self, rank: int, chunk: int) -> Content:
+        if self.op == "all-reduce":
+            return Counter({(r, chunk): 1 for r in range(self.n)})
+        if self.op == "reduce-scatter":
+            return Counter({(r, rank * self.each + chunk): 1 for r in range(self.n)})
+        source, part = divmod(chunk, self.each)
+        own = part if self.op == "all-gather" else rank * self.each + part
+        return Counter({(source, own): 1})
