@@ -1,6 +1,6 @@
 """Estimates the distributions behind stated uncertainties, from the measurements that ship.
 
-    python benchmarks/estimate_uncertainty.py [SUITE ...]
+    python benchmarks/estimate_uncertainty.py [--processes N] [SUITE ...]
 
 writes ``residuals.csv`` and the spreads between devices in ``spreads.csv`` of
 ``sim/ridgeline/report/uncertainty/`` from kernels, ``model_error.csv`` from whole predictions, and
@@ -27,9 +27,9 @@ three decide, few or not, since it is new devices and programs that a step is pr
 
 from __future__ import annotations
 
+import argparse
 import csv
 import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +37,8 @@ from pathlib import Path
 
 import numpy as np
 
+import device_ranges
+from ridgeline import catalog
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
 from ridgeline.kernels.shares import filter_class
@@ -44,6 +46,7 @@ from ridgeline.report.uncertainty import class_key, distributions, ground, sampl
 from ridgeline.study.import_rows import steps
 from ridgeline.study.import_rows.beside import in_source_words
 from ridgeline.study.import_rows.names import find_name
+from ridgeline.study.parallel_run import workers
 from ridgeline.study.validate import (
     SUITES,
     Outcome,
@@ -92,6 +95,7 @@ class Residual:
     group: str
     device: str
     source: str
+    place: tuple[str, int] = ("", 0)
 
 
 LEAVING: tuple[Callable[[Residual], str], ...] = (
@@ -207,15 +211,15 @@ def _files(suite: str) -> tuple[Path, ...]:
     return files
 
 
-def residuals(suite: str) -> list[Residual]:
-    """Predict all rows of a kind of prediction with nothing stated of the model's error."""
+def residuals(suite: str, processes: int = 1) -> list[Residual]:
+    """Predict all rows of a kind of prediction."""
     table = TABLE_OF.get(suite, suite)
     files = _files(suite)
     rows = {(row.file, row.line): row for path in files for row in read_rows(path)}
     return [
         residual
         for path in files
-        for outcome in validate(table, path).outcomes
+        for outcome in validate(table, path, processes).outcomes
         if table != "energy" or of_node(rows[outcome.file, outcome.line]) == (suite == NODES)
         if (residual := _residual(suite, outcome, rows[outcome.file, outcome.line])) is not None
     ]
@@ -231,14 +235,13 @@ def _residual(suite: str, outcome: Outcome, row: Row) -> Residual | None:
         else math.log(outcome.measured / outcome.predicted)
     )
     spread = 0.0
-    if outcome.p05 is not None and outcome.p95 is not None:
-        spread = math.log(outcome.p95 / outcome.p05) / (2 * Z95)
     if outcome.quantity in {"samples/s", "images/s", "sequences/s", "tokens/s"}:
         error = -error  # of the time
     name = _machine(row)
     if suite in {"gemm", "conv", "rnn"} and "asked" in row.values:
         spread = kernel_spread(load_device(name), row.text("op"), row.text("asked"))
-    return Residual(error, spread, outcome.group, name, _source(row))
+    place = outcome.file, outcome.line
+    return Residual(error, spread, outcome.group, name, _source(row), place)
 
 
 @dataclass(frozen=True)
@@ -251,9 +254,9 @@ class Step:
     devices: int
 
 
-def step_rows(kind: str) -> Iterator[Step]:
-    """Predict all measured steps of a kind, times and rates, with nothing stated of their error."""
-    for row in read_rows(shipped(STEP_TABLES[kind])):
+def step_rows(kind: str, rows: Iterable[Row]) -> Iterator[Step]:
+    """Predict measured steps of a kind, times and rates."""
+    for row in rows:
         several = (row.whole("n_accel") or 1) > 1 if kind != "llm" else False
         if row.text("skip") or several != (kind == SEVERAL):
             continue
@@ -284,6 +287,31 @@ def step_rows(kind: str) -> Iterator[Step]:
 def _as_throughput(row: Row) -> Row:
     made = steps.normal(in_source_words(row))
     return Row(row.file, row.line, {**row.values, **made, "one": ""})
+
+
+def write_step_ranges(found: Mapping[str, Sequence[Step]]) -> None:
+    """Write the ranges of steps on devices that nobody measured, by kind, family and maker."""
+    ranges: dict[str, list[dict[str, str]]] = {}
+    devices: dict[str, device_ranges.Errors] = {}
+    for kind, all_steps in found.items():
+        for family, vendor in sorted({(step.family, step.vendor) for step in all_steps}):
+            mine = [s.residual for s in all_steps if (s.family, s.vendor) == (family, vendor)]
+            rows = [row for row in mine if row.device in catalog.names("devices")]
+            if len({row.device for row in rows}) < 2:
+                continue
+            name = " ".join((kind, family, vendor))
+            errors = device_ranges.errors_of(
+                *(
+                    [getattr(row, of) for row in rows]
+                    for of in ("error", "spread", "group", "device")
+                )
+            )
+            made = [float(word) for word in step_error(all_steps, family, vendor)[3:6]]
+            devices[name] = errors
+            ranges[name] = device_ranges.lines(
+                name, errors, device_ranges.Sides(*made), points=False
+            )
+    device_ranges.write(TABLES, ranges, devices)
 
 
 def step_error(all_steps: Sequence[Step], family: str, vendor: str) -> list[str]:
@@ -455,16 +483,22 @@ def write_kernels() -> None:
     _write("spreads.csv", header, [*made, *kept])
 
 
-def write_model_errors(suites: Sequence[str]) -> None:
-    """Write the rows of ``model_error.csv`` of these suites; others stay."""
+def write_model_errors(suites: Sequence[str], processes: int = 1) -> None:
+    """Write the rows of ``model_error.csv`` and of the ranges by device of these suites."""
     path = TABLES / "model_error.csv"
     with path.open(newline="", encoding="utf-8") as stream:
         header, *rows = csv.reader(stream)
     kept = {row[0]: row for row in rows if row}
-    distributions._model_errors = dict  # type: ignore[assignment]  # nothing is stated yet
+    ranges: dict[str, list[dict[str, str]]] = {}
+    devices: dict[str, device_ranges.Errors] = {}
     for suite in suites:
-        found = residuals(suite)
+        found = residuals(suite, processes)
         made, shares = estimate(found)
+        by_device = _errors_by_device(suite, found)
+        if by_device is not None:
+            own = device_ranges.Sides(made.median, made.low, made.high)
+            devices[suite] = by_device
+            ranges[suite] = device_ranges.lines(suite, by_device, own, points=suite in POINTS)
         kept[suite] = [
             suite,
             "points" if suite in POINTS else "log",
@@ -477,6 +511,33 @@ def write_model_errors(suites: Sequence[str]) -> None:
         ]
         print(*kept[suite], flush=True)
     _write("model_error.csv", header, [kept[name] for name in sorted(kept)])
+    device_ranges.write(TABLES, ranges, devices)
+
+
+ALIKE = (
+    "convergence",
+    "imagenet",
+    "mlperf",
+    "pipeline",
+    "multi-device",
+    "node-power",
+    "collectives",
+)
+"""Kinds of predictions whose ranges are of all devices alike."""
+
+
+def _errors_by_device(suite: str, found: Sequence[Residual]) -> device_ranges.Errors | None:
+    """Return the errors of a kind with each row's device left out; None of one device."""
+    rows = [row for row in found if row.device in catalog.names("devices")]
+    if suite in ALIKE or len({row.device for row in rows}) < 2:
+        return None
+    without = device_ranges.left_out_errors(TABLE_OF.get(suite, suite), _files(suite))
+    return device_ranges.errors_of(
+        [without.get(row.place, row.error) for row in rows],
+        [row.spread for row in rows],
+        [row.group for row in rows],
+        [row.device for row in rows],
+    )
 
 
 def _write(name: str, header: list[str], rows: Iterable[Sequence[str]]) -> None:
@@ -486,12 +547,51 @@ def _write(name: str, header: list[str], rows: Iterable[Sequence[str]]) -> None:
         writer.writerows(rows)
 
 
-if __name__ == "__main__":
-    wanted = sys.argv[1:] or [*SUITES, *TABLE_OF, SEVERAL]
+def _steps_of(part: tuple[str, Sequence[Row]]) -> list[Step]:
+    return list(step_rows(*part))
+
+
+def all_steps(kinds: Sequence[str], processes: int) -> dict[str, list[Step]]:
+    """Predict the measured steps of some kinds; some processes share the rows."""
+    parts = [
+        (kind, rows[first : first + _PART])
+        for kind in kinds
+        for rows in [read_rows(shipped(STEP_TABLES[kind]))]
+        for first in range(0, len(rows), _PART)
+    ]
+    found: dict[str, list[Step]] = {kind: [] for kind in kinds}
+    if processes == 1:
+        for kind, part in parts:
+            found[kind] += step_rows(kind, part)
+        return found
+    with workers(processes) as pool:
+        running = [(part[0], pool.submit(_steps_of, part)) for part in parts]
+        for kind, one in running:
+            found[kind] += one.result()
+    return found
+
+
+_PART = 64
+"""Rows of steps that a process predicts at a time."""
+
+
+def main() -> None:
+    """Write the tables of all kinds, or of those that are named."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("kinds", nargs="*", metavar="SUITE")
+    parser.add_argument("--processes", type=int, default=1)
+    asked = parser.parse_args()
+    wanted = asked.kinds or [*SUITES, *TABLE_OF, SEVERAL]
     if {"gemm", "conv", "rnn"} & set(wanted):
         write_kernels()
         distributions._residuals.cache_clear()
         distributions._spreads.cache_clear()
-    write_model_errors([name for name in wanted if name not in STEP_TABLES])
+    write_model_errors([name for name in wanted if name not in STEP_TABLES], asked.processes)
     kinds = [name for name in wanted if name in STEP_TABLES]
-    write_step_errors(kinds, {kind: list(step_rows(kind)) for kind in kinds})
+    found = all_steps(kinds, asked.processes)
+    write_step_errors(kinds, found)
+    write_step_ranges(found)
+
+
+if __name__ == "__main__":
+    main()

@@ -7,6 +7,7 @@ schema, and every mistake names the place of its value.
 from __future__ import annotations
 
 import hashlib
+import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -98,9 +99,10 @@ def read_text(path: str | Path, limit: int = MAX_BYTES) -> str:
     """Read a UTF-8 text file of at most `limit` bytes, or raise ConfigError."""
     file = str(path)
     try:
-        if Path(path).is_dir():
+        mode = Path(path).stat().st_mode
+        if stat.S_ISDIR(mode):
             raise ConfigError("this is a directory, not a file", file=file)
-        if Path(path).exists() and not Path(path).is_file():  # a pipe would wait for ever
+        if not stat.S_ISREG(mode):  # a pipe would wait for ever
             raise ConfigError("this is not a regular file", file=file)
         with Path(path).open("rb") as stream:
             raw = stream.read(limit + 1)

@@ -192,12 +192,18 @@ def parse(text: object, unit: str) -> float:
     ConfigError
         If there is no unit, the unit is unknown or has another dimension.
     """
-    wanted, _ = _unit(unit)
     if not isinstance(text, str):
+        _unit(unit)
         example: object = 1.5
         if isinstance(text, int | float) and not isinstance(text, bool) and math.isfinite(text):
             example = text
         raise ConfigError(f"{text!r} has no unit; write for example '{example} {unit}'")
+    return _parsed(text, unit)
+
+
+@lru_cache(maxsize=4096)  # descriptions are read again and again in a study
+def _parsed(text: str, unit: str) -> float:
+    wanted, _ = _unit(unit)
     match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
         raise ConfigError(

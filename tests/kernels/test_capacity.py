@@ -343,7 +343,7 @@ def test_found_operands_of_one_op(machines: Path) -> None:
     """An op whose operands an earlier one has left in the L2 brings none of them from afar."""
     device = gpu(machines, l2_capacity="64 GiB")
     graph = load_model("mlp", {"inputs": 256, "widths": [256, 256]}).training(64, "fp16-mixed")
-    places = residence(graph, device)
+    places = residence(graph, device).found
     found = [op for op in graph.ops if op.loops is not None and not any(places[id(op)])]
     assert found
     for op in found:

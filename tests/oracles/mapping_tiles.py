@@ -21,8 +21,26 @@ from ridgeline.kernels.systolic.partition import Arrays, divisions, reduction_cy
 Extents = dict[str, int]
 
 
+class Way(NamedTuple):
+    """A way to compute a tile: seconds with and without what else passes the ports, and bytes."""
+
+    phase_s: float
+    near: tuple[float, float, float]
+    alone_s: float
+
+
+class TileWays(NamedTuple):
+    """All ways to compute a tile, and the seconds of the transfers beside it."""
+
+    ways: tuple[Way, ...]
+    beside_s: float
+
+
 class Played(NamedTuple):
-    """Time, largest need of room, and words (loads of a, b, c; stores of c)."""
+    """Time, largest need of room, and words (loads of a, b, c; stores of c).
+
+    `tiles` has every way to compute each tile, `fixed_s` and `fixed_j` what is the same with all.
+    """
 
     time_s: float
     compute_s: float
@@ -32,6 +50,9 @@ class Played(NamedTuple):
     words: tuple[int, int, int, int]
     traffic_bytes: float
     results: int
+    tiles: tuple[TileWays, ...] = ()
+    fixed_s: float = 0.0
+    fixed_j: float = 0.0
 
 
 class Within(NamedTuple):
@@ -61,11 +82,11 @@ def tiles(within: Ranges, extents: Extents, order: tuple[tuple[str, ...], ...]) 
         }
 
 
-def cycles_of(
+def ways_of(
     arrays: Arrays, sizes: tuple[int, int, int, int], moved: tuple[float, float, float],
     last: bool, machine: Machine, beside: tuple[float, float, float], transfers_s: float,
-) -> tuple[float, float]:  # fmt: skip
-    """Seconds of a tile in the fastest way, with and without what else passes the ports.
+) -> tuple[Way, ...]:  # fmt: skip
+    """All ways to compute a tile.
 
     `sizes` are along batch, m, n, k; `beside` are bytes of a, b and c that pass meanwhile.
     """
@@ -88,15 +109,63 @@ def cycles_of(
                 moved[1] * enter[1] * (1 if arrays.multicast else used[1]),
                 2 * moved[2] * enter[2] * used[3],
             )
+            busy_s, none = cycles * machine.cycle_s, (0.0, 0.0, 0.0)
             found.append(
-                (
-                    with_ports(cycles * machine.cycle_s, near, beside, transfers_s, machine),
-                    sum(near),
-                    with_ports(cycles * machine.cycle_s, near, (0.0, 0.0, 0.0), 0.0, machine),
+                Way(
+                    with_ports(busy_s, near, beside, transfers_s, machine), near,
+                    with_ports(busy_s, near, none, 0.0, machine),
                 )
             )  # fmt: skip
-    phase_s, _, alone_s = min(found)
-    return phase_s, alone_s
+    return tuple(found)
+
+
+def fastest(ways: tuple[Way, ...]) -> Way:
+    """The fastest way, of equal ones that with the fewest bytes."""
+    return min(ways, key=lambda way: (way.phase_s, sum(way.near), way.alone_s))
+
+
+def prices_of(machine: Machine) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Joules of a byte of a, b and c that the arrays move, and over the border behind."""
+    if machine.split is None:
+        return (machine.near_byte_j,) * 3, (machine.far_byte_j + machine.near_byte_j,) * 3
+    near = tuple(
+        machine.split.byte_j[i] if kept(machine, i) else machine.far_byte_j for i in range(3)
+    )
+    return near, tuple(machine.far_byte_j + each for each in near)
+
+
+def least_of(played: Played, machine: Machine, objective: str, base: tuple[float, float]) -> float:
+    """Least seconds, joules or joule-seconds over all ways to compute all tiles, each by itself.
+
+    For the product every pair of sums that no other is below in both is kept, tile by tile.
+    """
+    near_j, _ = prices_of(machine)
+    sums = {(played.fixed_s, played.fixed_j)}
+    for tile in played.tiles:
+        ways = {
+            (
+                max(way.phase_s, tile.beside_s),
+                sum(size * each for size, each in zip(way.near, near_j, strict=True)),
+            )
+            for way in tile.ways
+        }
+        sums = {
+            (float(f"{s + time_s:.14g}"), float(f"{j + energy_j:.14g}"))
+            for s, j in sums
+            for time_s, energy_j in ways
+        }
+        front, least = set(), math.inf
+        for time_s, energy_j in sorted(sums):
+            if energy_j < least:
+                front.add((time_s, energy_j))
+                least = energy_j
+        sums = front
+    each = [(time_s, energy_j + machine.idle_w * time_s) for time_s, energy_j in sums]
+    if objective == "time":
+        return min(time_s for time_s, _ in each)
+    if objective == "energy":
+        return min(energy_j for _, energy_j in each)
+    return min((time_s + base[0]) * (energy_j + base[1]) for time_s, energy_j in each)
 
 
 def with_ports(
@@ -198,7 +267,7 @@ def play(
         traffic += loaded + stored
         load.append(loaded * machine.byte_s + (machine.latency_s if loaded else 0.0))
         store.append(stored * machine.byte_s + (machine.latency_s if stored else 0.0))
-    alone = list(compute)
+    alone, tiles_ = list(compute), list[TileWays]()
     for i, (tile_sizes, moved, last) in enumerate(each if inside is None else []):
         beside, transfers_s = (0.0, 0.0, 0.0), 0.0
         if machine.double:  # the next tile is loaded, the one before is stored
@@ -209,25 +278,36 @@ def play(
         if machine.arrays is None:
             mac_s = math.prod(tile_sizes) * machine.mac_s
             near = (moved[0], moved[1], 2 * moved[2])
-            compute.append(with_ports(mac_s, near, beside, transfers_s, machine))
-            alone.append(with_ports(mac_s, near, (0.0, 0.0, 0.0), 0.0, machine))
+            ways: tuple[Way, ...] = (
+                Way(
+                    with_ports(mac_s, near, beside, transfers_s, machine), near,
+                    with_ports(mac_s, near, (0.0, 0.0, 0.0), 0.0, machine),
+                ),
+            )  # fmt: skip
         else:
-            seconds = cycles_of(
-                machine.arrays, tile_sizes, moved, last, machine, beside, transfers_s
-            )
-            compute.append(seconds[0])
-            alone.append(seconds[1])
+            ways = ways_of(machine.arrays, tile_sizes, moved, last, machine, beside, transfers_s)
+        compute.append(fastest(ways).phase_s)
+        alone.append(fastest(ways).alone_s)
+        tiles_.append(TileWays(ways, transfers_s))
     buffers = 2 if machine.double else 1
     rooms = [
         size * (buffers if len(places[name]) > 1 else 1) if kept(machine, number) else 0.0
         for number, (name, size) in enumerate(biggest.items())
     ]
     time_s = makespan(load, compute, store, buffers, buffers, machine.shared_port)
+    fixed_s = load[0] + store[-1] if machine.double else sum(load) + sum(store)
+    near_j, border_j = prices_of(machine)
+    # The first of the updates of a new sum reads nothing, the last one writes a result.
+    new = (words[3] - words[2]) * machine.widths[3]
+    fixed_j = -near_j[2] * (new + results * (machine.widths[3] - machine.widths[2]))
+    for loads, stores in moves:
+        fixed_j += sum((loads[i] + stores[i]) * border_j[i] for i in range(3))
     if not kept(machine, 2):
         words[2] = words[3] = 0
     return Played(
-        time_s, sum(alone), load[0], store[-1], sum(rooms), tuple(words), traffic, results
-    )
+        time_s, sum(alone), load[0], store[-1], sum(rooms), tuple(words), traffic, results,
+        tuple(tiles_), fixed_s, fixed_j,
+    )  # fmt: skip
 
 
 def overlaps(nest: Nest) -> bool:

@@ -79,7 +79,7 @@ def conv_(
         fast or optimal, how the best mapping is searched for; or a file that settles which loops
         run where, or a part of it.
     objective
-        time or energy, what a mapping is searched for.
+        time, energy or edp (their product): what a mapping is searched for.
     set_
         Another value of a field of the device, "device.tdp=300 W"; may be given often.
     quantity

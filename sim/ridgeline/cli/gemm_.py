@@ -73,7 +73,7 @@ def gemm_(
         On a device: fast or optimal, how the best mapping is searched for; or a file that settles
         which loops run where, or a part of it.
     objective
-        On a device: time or energy, what a mapping is searched for.
+        On a device: time, energy or edp (their product): what a mapping is searched for.
     set_
         On a device: another value of one of its fields, "device.tdp=300 W"; may be given often.
     quantity

@@ -161,7 +161,7 @@ def _print_summaries(made: list[Validation]) -> None:
     table = plain_table(
         {"suite": "left", "predictor": "left", "rows": "right", "skipped": "right",
          "median": "right", "mean": "right", "in 25 %": "right",
-         "bias": "right", "rank": "right", "covered": "right"}
+         "bias": "right", "rank": "right", "covered": "right", "left out": "right"}
     )  # fmt: skip
     for one in made:
         table.add_row(one.suite, "ridgeline", *_figures(one.summary))
@@ -183,7 +183,10 @@ def _print_summaries(made: list[Validation]) -> None:
         if one.verdicts is not None:
             right, rows = one.verdicts
             screen.print(f"{one.suite}: whether a step fits is right in {right} of {rows} rows")
-    screen.print("covered: share of measurements inside the range of 90 % that ridgeline states")
+    screen.print(
+        "covered: share of measurements inside the range of 90 % that ridgeline states; left out: "
+        "if their device had not been measured"
+    )
 
 
 def _print_parts(one: Validation) -> None:
@@ -223,6 +226,7 @@ def _figures(summary: Summary) -> list[str]:
         share(summary.bias, "+"),
         "" if rank is None else f"{rank:.2f}",
         share(summary.coverage),
+        share(summary.coverage_left_out),
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, Field, model_validator
@@ -57,21 +57,29 @@ class Described(Strict):
     """Citations by short name; values refer to them."""
 
 
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
 def sourced_values(model: BaseModel, path: str = "") -> Iterator[tuple[str, Sourced[Any]]]:
-    """Walk through a description and yield the dotted path of every sourced value and the value."""
-    if isinstance(model, Sourced):
-        yield path, model
+    """Walk through a description: the dotted path of every sourced value, and the value."""
+    found: list[tuple[str, Sourced[Any]]] = []
+    _walk(model, path, found)
+    return iter(found)
+
+
+def _walk(value: object, path: str, found: list[tuple[str, Sourced[Any]]]) -> None:
+    items: Iterable[tuple[object, object]]
+    if isinstance(value, Sourced):
+        found.append((path, value))
         return
-    for name in type(model).model_fields:
-        yield from _walk(getattr(model, name), f"{path}.{name}" if path else name)
-
-
-def _walk(value: object, path: str) -> Iterator[tuple[str, Sourced[Any]]]:
     if isinstance(value, BaseModel):
-        yield from sourced_values(value, path)
+        items = [(name, getattr(value, name)) for name in type(value).__pydantic_fields__]
     elif isinstance(value, dict):
-        for key, item in value.items():
-            yield from _walk(item, f"{path}.{key}")
+        items = value.items()
     elif isinstance(value, list | tuple):
-        for position, item in enumerate(value):
-            yield from _walk(item, f"{path}.{position}")
+        items = enumerate(value)
+    else:
+        return
+    for name, item in items:
+        if type(item) not in _PLAIN:
+            _walk(item, f"{path}.{name}" if path else str(name), found)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ridgeline.hardware.device import Device
+from ridgeline.kernels.cost import NOTHING, Moved
 from ridgeline.kernels.residence import Found, unheld_of
 from ridgeline.kernels.traffic import (
     Operands,
@@ -78,11 +79,13 @@ class Alike:
                 self.a_bytes = int(a.bytes * op.input_passes[0])
             self.rest_bytes = int(streamed) - self.a_bytes - self.b_bytes
 
-    def operands(self, held: int, cache: float) -> Operands:
+    def operands(
+        self, held: int, cache: float, kept: Moved = NOTHING, *, grouped: bool = False
+    ) -> Operands:
         """Return a contraction's operands; see `traffic.Operands`."""
         assert self.gemm is not None
         sizes = self.a_bytes, self.b_bytes, self.rest_bytes
-        return Operands(self.gemm, *sizes, held, cache, unheld_of(self.found))
+        return Operands(self.gemm, *sizes, held, cache, unheld_of(self.found), kept, grouped)
 
     def __hash__(self) -> int:
         return self.hash

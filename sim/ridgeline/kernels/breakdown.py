@@ -60,6 +60,10 @@ class LatencyParts(NamedTuple):
     stall_s: tuple[tuple[str, float], ...] = ()
     streamed_s: float = 0.0
 
+    def launched(self, launch_s: float) -> LatencyParts:
+        """Return the parts after one more launch."""
+        return LatencyParts(launch_s + self.launch_s, *self[1:])
+
     @property
     def largest(self) -> str:
         """Name the largest part, as what limits an op."""

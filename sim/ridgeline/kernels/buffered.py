@@ -9,13 +9,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.array_ends import mapped_registers, mapped_shares
 from ridgeline.kernels.breakdown import LatencyParts
 from ridgeline.kernels.busy import Busy, Job
-from ridgeline.kernels.cost import Moved, price_of_place
+from ridgeline.kernels.cost import NOTHING, Moved, price_of_place
 from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
 from ridgeline.kernels.mapping.device import machine_of
 from ridgeline.kernels.mapping.machine import Machine
@@ -52,7 +52,7 @@ def in_buffers(
     machine = machine_of(device, engine, format_, device.engines[engine].accumulate)
     if machine is None:
         return None
-    peak = device.engines[engine].rates[format_].value
+    facts = _Facts.of(device, engine, format_)
     done: list[Busy | None] = [None] * len(jobs)
     kinds = [
         (shares[i] if shares else 1.0, _held(operands), padding_of(operands, device, engine))
@@ -68,40 +68,60 @@ def in_buffers(
         all_found = map_contractions(contractions, fed, *search, bases)
         ways = ways_of(fed)
         for i, found in zip(places, all_found, strict=True):
-            done[i] = busy_of(found, ways[found.used], device, engine, jobs[i], peak)
+            done[i] = _busy(found, ways[found.used], facts, jobs[i])
     return [busy for busy in done if busy is not None]
 
 
+class _Facts(NamedTuple):
+    """What mappings on an engine have in common: peak, seconds a byte, whether registers follow."""
+
+    peak: float
+    byte_s: dict[str, float]
+    derived: bool
+
+    @classmethod
+    def of(cls, device: Device, engine: str, format_: str) -> _Facts:
+        levels = device.memory.items()
+        return cls(
+            device.engines[engine].rates[format_].value,
+            {name: _byte_s(device, name) for name, _ in levels},
+            by_dataflow(device.engines[engine])
+            and any(level.kind == "registers" for _, level in levels),
+        )
+
+
 def busy_of(
-    found: Mapped, machine: Machine, device: Device, engine: str, job: Job, peak: float
+    found: Mapped, machine: Machine, device: Device, engine: str, format_: str, job: Job
 ) -> Busy:
     """Return what a mapping keeps busy, for how long."""
+    return _busy(found, machine, _Facts.of(device, engine, format_), job)
+
+
+def _busy(found: Mapped, machine: Machine, facts: _Facts, job: Job) -> Busy:
     op, operands = job
     assert op.loops is not None
     rest = float(operands.rest_bytes)
-    derived = by_dataflow(device.engines[engine]) and any(
-        level.kind == "registers" for level in device.memory.values()
-    )
     levels = moved_by(found, machine, rest)
     stream_s = found.compute_s
     for name, moved in levels.items():
-        stream_s = max(stream_s, moved.total * _byte_s(device, name))
+        stream_s = max(stream_s, moved.total * facts.byte_s[name])
     besides = max(0.0, rest - found.results * machine.widths[2])
     waiting_s = max(0.0, found.time_s + besides * machine.byte_s - stream_s)
     far = levels.pop(machine.far)
-    nothing = Moved(0.0, 0.0, 0.0)
     return Busy(
-        found.compute_s * peak, True, waiting_s, nothing, far, levels, waiting_s,
+        found.compute_s * facts.peak, True, waiting_s, NOTHING, far, levels, waiting_s,
         (found, machine),
         latency_parts=_parts(found, machine, besides * machine.byte_s, stream_s),
         engine_shares=partial(mapped_shares, found, machine, op.loops, op.priced_as),
-        registers=mapped_registers(found, machine, operands.gemm) if derived else None,
+        registers=mapped_registers(found, machine, operands.gemm) if facts.derived else None,
     )  # fmt: skip
 
 
 def _held(operands: Operands) -> tuple[int, int, int]:
     """Tell which of a, b and the result a buffer keeps from one op to the next, as a whole."""
     kept = operands.kept
+    if kept is NOTHING:
+        return 0, 0, 0
     a, b, c = (
         int(0.0 < size <= part * (1 + 1e-9))
         for size, part in zip(
@@ -201,9 +221,9 @@ def moved_by(found: Mapped, machine: Machine, rest: float) -> dict[str, Moved]:
 
     def border(
         loads: tuple[float, float, float], stores: float, finished: float, others: float
-    ) -> Moved:
+    ) -> Sizes:
         partial = (loads[2] + stores - finished) * partial_width
-        return Moved(loads[0] * a_width, loads[1] * b_width, others, partial)
+        return loads[0] * a_width, loads[1] * b_width, others, partial
 
     passes_by = buffers[0].split is not None and buffers[0].split.of[2] == FAR
     if passes_by or machine.held[2]:  # the arrays write results themselves
@@ -211,7 +231,7 @@ def moved_by(found: Mapped, machine: Machine, rest: float) -> dict[str, Moved]:
         behind = border(found.loads, 0.0, 0.0, max(rest - results, 0.0))
     else:
         behind = border(found.loads, found.stores, found.results, rest)
-    at: dict[str, Moved] = {}
+    at: dict[str, list[float]] = {}
     _spread(at, behind, (machine.far,) * 3)
     for number, buffer in enumerate(buffers):
         names = (buffer.name,) * 3 if buffer.split is None else buffer.split.names
@@ -221,26 +241,27 @@ def moved_by(found: Mapped, machine: Machine, rest: float) -> dict[str, Moved]:
             behind = border(level.loads, level.stores, level.results, results)
         else:
             a, b, c = found.near_bytes
-            behind = Moved(a, b, results, c - results)
+            behind = a, b, results, c - results
         _spread(at, behind, names)
-    return at
+    return {name: Moved(*sizes) for name, sizes in at.items()}
 
 
-def _spread(at: dict[str, Moved], moved: Moved, names: Sequence[str], apart: str = "") -> None:
+Sizes = tuple[float, float, float, float]
+"""Bytes as in `Moved`."""
+
+
+def _spread(
+    at: dict[str, list[float]], moved: Sizes, names: tuple[str, str, str], apart: str = ""
+) -> None:
     """Add bytes to the levels of a, b and c; not to the level `apart`, which has them already."""
-    a, b, rest, partial = moved
-    for name, more in zip(
-        names, (Moved(a, 0.0, 0.0), Moved(0.0, b, 0.0), Moved(0.0, 0.0, rest, partial)),
-        strict=True,
-    ):  # fmt: skip
+    for operand, name in enumerate(names):
         if name != apart:
-            at[name] = _both(at.get(name, Moved(0.0, 0.0, 0.0)), more)
-
-
-def _both(one: Moved, other: Moved) -> Moved:
-    return Moved(
-        one.a + other.a, one.b + other.b, one.rest + other.rest, one.partial + other.partial
-    )
+            sizes = at.get(name)
+            if sizes is None:
+                sizes = at[name] = [0.0, 0.0, 0.0, 0.0]
+            sizes[operand] += moved[operand]
+            if operand == 2:
+                sizes[3] += moved[3]
 
 
 def as_file(mapping: Mapping) -> str:

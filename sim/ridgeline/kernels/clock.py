@@ -24,28 +24,44 @@ from dataclasses import dataclass, replace
 
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.host_processor import HOST, HOST_LINK, HOST_MEMORY
-from ridgeline.kernels.cost import OpCost, price_of_place
+from ridgeline.kernels.cost import OpCost, Price, price_of_place
 
 NOTE = "power limit: the clock is lowered, and the voltage as far as the device states it"
 _OFF_BOARD = {HOST, HOST_MEMORY, HOST_LINK}
 _STEPS = 60  # of bisection: to the last bits
 
 
-def limited(cost: OpCost, device: Device, rates: Mapping[str, float]) -> OpCost:
-    """Return the cost of an op at the clock and voltage that the device's power limit leaves it.
+class PowerLimit:
+    """What a device's power limit leaves of its clock and voltage, op by op.
 
     Parameters
     ----------
     rates
         See `cost.peak_rates`.
     """
-    limit = device.board_limit
-    if limit is None:
-        return cost
-    spans, idle_w = cost.spans(rates), device.idle_power.value
-    near_j, far_j = _energies(cost, device)
+
+    def __init__(self, device: Device, rates: Mapping[str, float]) -> None:
+        self.device, self.rates, self.limit = device, rates, device.board_limit
+        self._prices: dict[str, Price] = {}
+
+    def limited(self, cost: OpCost) -> OpCost:
+        """Return the cost of an op at the clock and voltage that the limit leaves it."""
+        return cost if self.limit is None else _limited(cost, self, self.limit.value)
+
+    def price_of(self, place: str) -> Price:
+        """Return what an event at a place costs."""
+        price = self._prices.get(place)
+        if price is None:
+            price = self._prices[place] = price_of_place(self.device, place)
+        return price
+
+
+def _limited(cost: OpCost, power: PowerLimit, limit_w: float) -> OpCost:
+    device = power.device
+    spans, idle_w = cost.spans(power.rates), device.idle_power.value
+    near_j, far_j = _energies(cost, power)
     energy_j = math.fsum(near_j.values()) + far_j
-    allowed_w = limit.value - idle_w
+    allowed_w = limit_w - idle_w
     if energy_j <= allowed_w * spans.time_s:
         return cost
     measured = device.tdp is not None and bool(device.achievable) and cost.calibrated
@@ -67,7 +83,7 @@ def limited(cost: OpCost, device: Device, rates: Mapping[str, float]) -> OpCost:
     near, far = fits * kept * op.voltage(clock) ** 2, fits * kept
     saved = {component: (1.0 - near) * joules for component, joules in near_j.items() if near < 1.0}
     if far < 1.0:
-        component = price_of_place(device, device.far_memory).component
+        component = power.price_of(device.far_memory).component
         saved[component] = saved.get(component, 0.0) + (1.0 - far) * far_j
     cost = replace(cost, saved_j=saved)
     if clock == 1.0:
@@ -83,15 +99,15 @@ def limited(cost: OpCost, device: Device, rates: Mapping[str, float]) -> OpCost:
     )
 
 
-def _energies(cost: OpCost, device: Device) -> tuple[dict[str, float], float]:
+def _energies(cost: OpCost, power: PowerLimit) -> tuple[dict[str, float], float]:
     """Joules of an op's events on the board by component, and of those in its farthest memory."""
     near: dict[str, float] = {}
+    far = power.device.far_memory
     for place, count in (*cost.flops.items(), *cost.traffic_bytes.items()):
-        if place != device.far_memory and place.partition(".")[0] not in _OFF_BOARD:
-            price = price_of_place(device, place)
-            near[price.component] = near.get(price.component, 0.0) + count * price.price_j
-    far_bytes = cost.traffic_bytes.get(device.far_memory, 0.0)
-    return near, far_bytes * price_of_place(device, device.far_memory).price_j
+        if place != far and place.partition(".")[0] not in _OFF_BOARD:
+            component, _, price_j = power.price_of(place)
+            near[component] = near.get(component, 0.0) + count * price_j
+    return near, cost.traffic_bytes.get(far, 0.0) * power.price_of(far).price_j
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from ridgeline.hardware.device import Device, Work
 from ridgeline.hardware.host_processor import HOST, HOST_LINK, HOST_MEMORY
 from ridgeline.kernels.alike import Alike
 from ridgeline.kernels.breakdown import LatencyParts
+from ridgeline.kernels.clock import PowerLimit
 from ridgeline.kernels.cost import Moved, OpCost, peak_rates
 from ridgeline.kernels.residence import keeping, passing, stayed
 from ridgeline.kernels.streams import kernel_of
@@ -31,6 +32,7 @@ class Common:
     def __init__(self, device: Device) -> None:
         self.device, self.launch_s = device, device.launch_latency.value
         self.rates = peak_rates(device)
+        self.power = PowerLimit(device, self.rates)
         self.achievable = {
             name: level.achievable.value
             for name, level in device.memory.items()

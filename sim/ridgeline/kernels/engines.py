@@ -9,7 +9,6 @@ registered by name; a cycle-accurate model of an engine replaces its entry here 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -81,12 +80,10 @@ def on_arrays(
     rows = achievable_shares([op for op, _ in jobs], device, engine, format_)
     shares = [share_of(op, row) for (op, _), row in zip(jobs, rows, strict=True)]
     done = _in_cycles(jobs, device, engine, format_, search, shares)
-    return [
-        busy
-        if row is None
-        else replace(busy, calibrated=row.fraction.basis in {"measured", "derived"})
-        for busy, row in zip(done, rows, strict=True)
-    ]
+    for busy, row in zip(done, rows, strict=True):
+        if row is not None:
+            busy.calibrated = row.fraction.basis in {"measured", "derived"}
+    return done
 
 
 def _in_cycles(

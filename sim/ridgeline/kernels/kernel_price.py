@@ -61,7 +61,7 @@ def price_kernels(
     """
     if repeated:
         device = _keeping(device)
-    found_by = [residence(graph, device) if repeated else {} for graph in graphs]
+    found_by = [residence(graph, device).found if repeated else {} for graph in graphs]
     kinds = [
         [described(op, graph, found.get(id(op))) for op in graph.ops]
         for graph, found in zip(graphs, found_by, strict=True)

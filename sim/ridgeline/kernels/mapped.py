@@ -136,8 +136,7 @@ def _in_buffers(
         raise given.document.error(
             f"no mapping that this allows fits the memories of {device.name}{why}"
         )
-    peak = described.rates[format_].value
-    return busy_of(*best, device, engine, Job(op, operands), peak)
+    return busy_of(*best, device, engine, format_, Job(op, operands))
 
 
 def _bounded(op: Op, nest: Nest, given: Given, machine: Machine) -> list[tuple[float, Played]]:

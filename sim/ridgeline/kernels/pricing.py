@@ -13,7 +13,7 @@ from ridgeline.hardware.device import Device
 from ridgeline.kernels import depthwise, dies, pieces, unfolding, winograd
 from ridgeline.kernels.alike import Alike, described
 from ridgeline.kernels.busy import Busy, Job
-from ridgeline.kernels.clock import limited
+from ridgeline.kernels.clock import PowerLimit
 from ridgeline.kernels.common import Common
 from ridgeline.kernels.converted import Kernels, done_by, kernels_for
 from ridgeline.kernels.cores import latency_of
@@ -22,7 +22,7 @@ from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
 from ridgeline.kernels.residence import Found, keeping, passing, stayed, unheld_of
-from ridgeline.kernels.shares import achievable_share, engines_with_kernels, keys_of
+from ridgeline.kernels.shares import achievable_shares, engines_with_kernels, keys_of
 from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.traffic import (
     FAST,
@@ -79,7 +79,7 @@ def price_all(
     converted = device.converted
     for kind in kinds:
         if kind.gemm is None:
-            costs[kind] = limited(common.streaming(kind), device, common.rates)
+            costs[kind] = common.power.limited(common.streaming(kind))
             continue
         assert kind.op is not None
         kernels = done_by(device, converted, kind.format, kind.op)
@@ -96,7 +96,7 @@ def price_all(
             assert kind.op is not None
             those = engines_with_kernels(kind.op, names, device)
             done = [cost for name, cost in zip(names, found, strict=True) if name in those]
-            able_to = [limited(cost, device, common.rates) for cost in (*done, *more)]
+            able_to = [common.power.limited(cost) for cost in (*done, *more)]
             costs[kind] = _fastest(able_to, common.rates)
             if given is None and unfolding.applies(kind.op):
                 costs[kind] = _image_by_image(kind, common, machine, names, format_)
@@ -125,7 +125,8 @@ def _on_dies(
     others = list(dict.fromkeys(kind for kind in kinds if kind.gemm is None))
     for kind, cost in zip(others, price_all(others, package.together), strict=True):
         found[kind] = package.streamed(cost)
-    return [limited(found[kind], device, package.rates) for kind in kinds]
+    power = PowerLimit(device, package.rates)
+    return [power.limited(found[kind]) for kind in kinds]
 
 
 def _by_channel(kind: Alike, common: Common, tiled: OpCost) -> OpCost:
@@ -153,7 +154,7 @@ def _by_channel(kind: Alike, common: Common, tiled: OpCost) -> OpCost:
             level_work={},
         )
     )
-    return limited(cost, common.device, common.rates)
+    return common.power.limited(cost)
 
 
 def _image_by_image(
@@ -166,7 +167,7 @@ def _image_by_image(
     product = (described(work.product, work.graph),)
     able = [_on_engine(product, machine, name, format_, None, FAST)[0] for name in names]
     cost = unfolding.together(work, _fastest(able, common.rates), common.device)
-    return limited(cost, common.device, common.rates)
+    return common.power.limited(cost)
 
 
 def _piece_by_piece(
@@ -178,7 +179,7 @@ def _piece_by_piece(
     one = (described(pieces.one_of(kind.op), kind.graph, kind.found),)
     able = [_on_engine(one, machine, name, format_, None, FAST)[0] for name in names]
     cost = _fastest(able, common.rates).times(kind.op.kernels)
-    return limited(cost, common.device, common.rates)
+    return common.power.limited(cost)
 
 
 def _fastest(costs: Sequence[OpCost], rates: Mapping[str, float]) -> OpCost:
@@ -204,7 +205,7 @@ def _on_engine(
     jobs = [
         Job(
             kind.op,
-            replace(kind.operands(held, cache), kept=_kept(kind, levels), grouped=grouped),
+            kind.operands(held, cache, _kept(kind, levels), grouped=grouped),
         )
         for kind in kinds
         if kind.op is not None
@@ -215,9 +216,10 @@ def _on_engine(
         mapped = MAPPED_MODELS[engine.kind]
         dense = [mapped(*job, device, name, format_, given) for job in jobs]
     priced = _Assembly(device, name, format_)
+    launches = priced.launches([job.op for job in jobs])
     return [
-        priced.cost(kind, job.operands, busy)
-        for kind, job, busy in zip(kinds, jobs, dense, strict=True)
+        priced.cost(kind, job.operands, busy, launch_s)
+        for kind, job, busy, launch_s in zip(kinds, jobs, dense, launches, strict=True)
     ]
 
 
@@ -250,7 +252,7 @@ class _Assembly:
             partial=2 * shape.m * shape.n * bytes_of(accumulator_of(self.engine, format_)),
         )
 
-    def cost(self, kind: Alike, operands: Operands, dense: Busy) -> OpCost:
+    def cost(self, kind: Alike, operands: Operands, dense: Busy, launch_s: float) -> OpCost:
         """Return the price of a contraction, less what its zeros save."""
         op, graph = kind.op, kind.graph
         assert op is not None
@@ -258,12 +260,14 @@ class _Assembly:
         zeros = effect_of(op, graph, self.engine, operands.gemm)
         done, flops = unmasked(op), kind.flops
         peak_flops = dense.peak_flops * done * zeros.issued
-        near = zeros.moved(Moved(*(done * part for part in dense.near)))  # of computed tiles alone
-        moved = dict.fromkeys(self.near, near)
+        near = dense.near if done == 1.0 else Moved(*(done * part for part in dense.near))
+        moved = dict.fromkeys(self.near, zeros.moved(near))  # of computed tiles alone
         for level, by_operand in dense.nearer.items():
             moved[level] = zeros.moved(by_operand)
-        far, waiting_s = operands.far, dense.waiting_s
-        if dense.far is not None:
+        waiting_s = dense.waiting_s
+        if dense.far is None:
+            far = operands.far
+        else:
             far = _beyond(dense.far, operands.kept, op, graph, kind.found, len(self.kept))
             waiting_s = _waits(dense, far)
         kept_bytes: dict[str, float] = {}
@@ -274,7 +278,7 @@ class _Assembly:
         registers = self._in_registers(flops * zeros.issued, operands, dense)
         for level in self.registers:
             moved[level] = registers
-        launch_s, parts = self._launch_s(op), dense.latency_parts
+        parts = dense.latency_parts
         if waiting_s < dense.waiting_s:  # with what is kept, all of the waiting shrinks alike
             parts = parts.times(waiting_s / dense.waiting_s)
         cost = OpCost(
@@ -291,7 +295,7 @@ class _Assembly:
             calibrated=dense.calibrated,
             mapping=dense.mapping,
             mapped=dense.mapped,
-            latency_parts=parts._replace(launch_s=launch_s + parts.launch_s),
+            latency_parts=parts.launched(launch_s),
             engine_shares=dense.engine_shares,
             tile=dense.tile,
             kept_bytes=kept_bytes,
@@ -322,11 +326,13 @@ class _Assembly:
                 moved[level] = moved[level].less(passed[0].less(passed[nearer]))
             nearer += level in self.kept
 
-    def _launch_s(self, op: Op) -> float:
+    def launches(self, ops: Sequence[Op]) -> list[float]:
+        """Return the seconds in which each op is launched."""
         if self.alike:
-            return self.common.launch_s
+            return [self.common.launch_s] * len(ops)
         device = self.common.device
-        return latency_of(achievable_share(op, device, self.name, self.format), device)
+        rows = achievable_shares(ops, device, self.name, self.format)
+        return [latency_of(row, device) for row in rows]
 
     def _in_registers(self, flops: float, operands: Operands, dense: Busy) -> Moved:
         """Bytes of registers that instructions, or arrays, read and write for so many FLOPs."""

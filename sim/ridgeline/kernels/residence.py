@@ -9,6 +9,9 @@ the memory that was given back last, as heaps that keep lists of free blocks do.
 Software that fills a buffer itself can do at least this, op by op: nothing is held longer than that
 cache holds it. A schedule that knows the whole step may do better; none is searched for.
 
+Where a step has several micro-batches, such software may set weights aside instead: they stay while
+all micro-batches pass, and everything else shares the room that is left (`Staying`).
+
 A mini-batch comes from outside in every step. Processors of a host write it themselves, so that
 their caches may hold it; any other device finds it in its farthest memory.
 """
@@ -20,12 +23,13 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import accumulate
+from typing import NamedTuple
 
 from ridgeline.hardware.device import Device, MemoryLevel
 from ridgeline.kernels.broadcast_grid import Ring, unheld_share
 from ridgeline.kernels.cost import Moved
 from ridgeline.kernels.traffic import is_private
-from ridgeline.workload.graph import Graph, Op, Role, Same
+from ridgeline.workload.graph import Graph, Op, Pass, Role, Same
 from ridgeline.workload.liveness import STATIC_ROLES, lifetimes, storages
 
 Found = tuple[float, ...]
@@ -37,7 +41,44 @@ the processing elements themselves hold all but this share and one."""
 _STEPS, _STEPS_ON_HOST = 3, 2
 _TILED = frozenset({"systolic", "broadcast-grid", "spatial"})
 """Kinds of engines before buffers that software fills with tiles."""
+_FILLED = _TILED | {"bsp"}
+"""Kinds of engines before buffers that software fills, so that it can choose what stays."""
 _BESIDE_TILES = 0.5
+STAYING_SHARES = 4
+"""Weights stay in so many steps: none, a quarter of them and so on; so that a sweep is monotone."""
+
+
+class Staying(NamedTuple):
+    """Which weights stay on chip while the micro-batches of a step pass.
+
+    Attributes
+    ----------
+    share
+        Of `STAYING_SHARES` parts of the weights that may, in the order of their first use.
+    parts
+        Graphs that the device does in turn, each with as many weights of its own.
+    """
+
+    share: int = 0
+    parts: int = 1
+
+
+NONE_STAY = Staying()
+
+
+class Residence(NamedTuple):
+    """Where the ops of a graph find their operands.
+
+    Attributes
+    ----------
+    found
+        By the identity of the op; empty without caches.
+    staying
+        Memory level -> bytes of weights that stay there while all micro-batches pass.
+    """
+
+    found: dict[int, Found]
+    staying: dict[str, float]
 
 
 def keeping(device: Device) -> tuple[str, ...]:
@@ -72,6 +113,10 @@ def _is_tiled(device: Device) -> bool:
     return any(engine.kind in _TILED for engine in device.engines.values())
 
 
+def _is_filled(device: Device) -> bool:
+    return not on_host(device) and any(engine.kind in _FILLED for engine in device.engines.values())
+
+
 def room(device: Device, name: str) -> float:
     """Bytes of a level that tensors of several ops share; see `MemoryLevel.kept_share`."""
     level = device.memory[name]
@@ -80,29 +125,50 @@ def room(device: Device, name: str) -> float:
     return level.capacity.value * (_BESIDE_TILES if _is_tiled(device) else 1.0)
 
 
-def residence(graph: Graph, device: Device) -> dict[int, Found]:
-    """Return by the identity of every op where it finds its operands; empty without caches."""
+def residence(graph: Graph, device: Device, staying: Staying = NONE_STAY) -> Residence:
+    """Return where every op of a graph finds its operands.
+
+    Raises
+    ------
+    ValueError
+        If no level has room for the weights that are to stay (`can_stay`).
+    """
     if (ring := _ring_of(device)) is not None:
-        return _in_elements(Same(graph), ring)
+        return Residence(_in_elements(Same(graph), ring), {})
     rooms = rooms_of(device)
     if not rooms:
-        return {}
+        return Residence({}, {})
+    if staying.share:
+        found = _with_staying(Same(graph), rooms, staying)
+        if found is None:
+            raise ValueError("no level has room for the weights that are to stay")
+        return found
     # What a near level keeps, a far one does, too.
     sizes = tuple(accumulate((size for _, size in rooms), max))
     weights = any("b" in device.memory[name].holds for name, _ in rooms)
-    return _residence(Same(graph), sizes, on_host(device), weights)
+    return Residence(_residence(Same(graph), sizes, on_host(device), weights), {})
 
 
-def residence_key(device: Device) -> tuple[tuple[tuple[str, float], ...], bool, bool]:
+def can_stay(graph: Graph, device: Device, staying: Staying) -> bool:
+    """Tell whether a device can let so many weights of a graph stay: software fills a level."""
+    if on_host(device) or _ring_of(device) is not None or not _is_filled(device):
+        return False
+    rooms = rooms_of(device)
+    weights = any("b" in device.memory[name].holds for name, _ in rooms)
+    return weights and _with_staying(Same(graph), rooms, staying) is not None
+
+
+ResidenceKey = tuple[tuple[tuple[str, float], ...], bool, bool, bool]
+
+
+def residence_key(device: Device) -> ResidenceKey:
     """Return what decides where ops find their operands: equal on devices where they do alike."""
     if (ring := _ring_of(device)) is not None:
-        return (
-            (("elements", ring.elements * ring.local_bytes), ("cores", float(ring.cores))),
-            False,
-            True,
-        )
+        elements = ("elements", ring.elements * ring.local_bytes), ("cores", float(ring.cores))
+        return elements, False, True, False
     rooms = rooms_of(device)
-    return rooms, on_host(device), any("b" in device.memory[name].holds for name, _ in rooms)
+    weights = any("b" in device.memory[name].holds for name, _ in rooms)
+    return rooms, on_host(device), weights, _is_filled(device)
 
 
 def rooms_of(device: Device) -> tuple[tuple[str, float], ...]:
@@ -218,11 +284,81 @@ def _residence(
     }
 
 
+@lru_cache(maxsize=32)
+def _with_staying(
+    same: Same, rooms: tuple[tuple[str, float], ...], staying: Staying
+) -> Residence | None:
+    """Let some weights stay in the nearest level that has room for them; None if none has.
+
+    Updates read and write them in the farthest memory, once a step.
+    """
+    graph = same.graph
+    weights = staying_weights(graph)
+    chosen = weights[: math.ceil(len(weights) * staying.share / STAYING_SHARES)]
+    size = math.fsum(graph.tensors[name].bytes for name in chosen)
+    held = staying.parts * size
+    place = next((i for i, (_, capacity) in enumerate(rooms) if held <= capacity), None)
+    if place is None:
+        return None
+    left = [capacity - held * (i == place) for i, (_, capacity) in enumerate(rooms)]
+    capacities = tuple(accumulate(left, max))
+    found = dict[int, Found]()
+    aside, storage = frozenset(chosen), storages(graph)
+    for op, depths in zip(graph.ops, _depths(same, aside), strict=True):
+        names = (*op.inputs, *op.outputs)
+        at = len(rooms) if op.pass_ is Pass.UPDATE else place
+        found[id(op)] = tuple(
+            at if storage[name] in aside else bisect_left(capacities, depth)
+            for name, depth in zip(names, depths, strict=True)
+        )
+    return Residence(found, {rooms[place][0]: size} if chosen else {})
+
+
+@lru_cache(maxsize=32)
+def _depths(same: Same, staying: frozenset[str]) -> list[list[float]]:
+    memory = _Memory(same.graph, False, True, staying)
+    for _ in range(_STEPS):
+        depths = memory.step()
+    return depths
+
+
+def staying_weights(graph: Graph) -> list[str]:
+    """Return the weights that products read in every micro-batch, in the order of their first use.
+
+    Not those that are made or gathered anew in each.
+    """
+    storage = storages(graph)
+    again = [op for op in graph.ops if not is_once(op, graph)]
+    made = {storage[name] for op in again for name in op.outputs}
+    read = (storage[name] for op in again if op.loops is not None for name in op.inputs)
+    return [
+        name
+        for name in dict.fromkeys(read)
+        if graph.tensors[name].role in _OF_WEIGHTS and name not in made
+    ]
+
+
+def is_once(op: Op, graph: Graph) -> bool:
+    """Tell whether an op is done once a step, not in every micro-batch."""
+    return op.pass_ is Pass.UPDATE or (op.pass_ is Pass.FORWARD and makes_weights(op, graph))
+
+
+def makes_weights(op: Op, graph: Graph) -> bool:
+    """Tell whether an op makes or gathers weights: copies in the format of products, shards."""
+    return bool(op.outputs) and graph.tensors[op.outputs[0]].role in _OF_WEIGHTS
+
+
+_OF_WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
+
+
 class _Memory:
     """Blocks of memory in the order of their last touch, and the free ones in that of their end."""
 
-    def __init__(self, graph: Graph, is_host: bool, weights: bool) -> None:
+    def __init__(
+        self, graph: Graph, is_host: bool, weights: bool, staying: frozenset[str] = frozenset()
+    ) -> None:
         self.graph, self.is_host, self.weights = graph, is_host, weights
+        self.staying = staying  # set aside: they touch nothing of what the others share
         self.storage = storages(graph)
         spans = lifetimes(graph)
         self.ends: list[list[str]] = [[] for _ in graph.ops]
@@ -251,6 +387,8 @@ class _Memory:
 
     def _touch(self, name: str, share: float) -> float:
         root = self.storage[name]
+        if root in self.staying:
+            return 0.0
         if not self.weights and self.graph.tensors[root].role in STATIC_ROLES:
             return float("inf")
         size = share * self.graph.tensors[name].bytes

@@ -27,6 +27,8 @@ def check_kernels(device: Device) -> None:
     RidgelineError
         With the device, the row and the nearest name.
     """
+    if not device.kernels and not any(unit.ops for unit in device.engines.values()):
+        return
     known = {kind.name for kind in kinds.registered()}
     for place, row in enumerate(device.kernels):
         for field, name, names in (

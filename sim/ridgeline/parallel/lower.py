@@ -22,9 +22,9 @@ from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.engine.program import Program
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
 from ridgeline.kernels.cost import peak_rates
+from ridgeline.kernels.residence import Staying
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.division.divide import ShardedGraph, ShardingSpec, divide
@@ -101,6 +101,8 @@ class Lowered:
     fastest_s
         Where there are more classes of ranks than can be afforded, and the slowest group stands
         for all: by cost row, what the fastest takes alone.
+    staying_bytes
+        Memory level -> bytes of weights of a stage that stay there while all micro-batches pass.
     """
 
     program: Program
@@ -113,6 +115,7 @@ class Lowered:
     schedules: tuple[Schedule, ...]
     whole: dict[str, int] = field(default_factory=dict)
     fastest_s: dict[int, float] = field(default_factory=dict)
+    staying_bytes: dict[str, float] = field(default_factory=dict)
 
     @property
     def ops(self) -> tuple[Op, ...]:
@@ -167,27 +170,35 @@ def lower(
     )
     sharded, local = _local(Same(graph), division, plan.recompute)
     local = run_passes(local, plan.stack, cluster.device)
-    costs = prices.costs(local)
     n_parts = plan.pipeline * plan.virtual_stages
+    costs = prices.costs(local)
     rates = peak_rates(cluster.device)
     times = [cost.spans(rates).time_s for cost in costs] if n_parts > 1 else []
     shares = _shares(plan, wires, mesh) if plan.replicas else None
     pace = pace_of(plan, topology, [mesh.replica(k) for k in range(len(mesh.stages))])
     cut = _cut(Same(local), tuple(times), n_parts, plan.stage_balance, shares, pace)
     _check_ties(graph.name, plan, cut)
+    staying = tuple(
+        prices.staying(part.graph, plan.micro_batches, plan.virtual_stages) for part in cut.parts
+    )
+    if n_parts == 1 and staying[0].share:
+        costs = prices.costs(local, staying[0])
+
+    several = fold and plan.devices > 1
 
     def write() -> Draft:
-        symmetry = _symmetry(topology, plan, mesh, len(local.ops)) if fold else None
+        symmetry = _symmetry(topology, plan, mesh, len(local.ops)) if several else None
         while True:
             builder = ProgramBuilder()
             prices.add_to(builder)
-            wires = Wires(builder, topology, far, symmetry)
-            draft = _written(builder, wires, mesh, plan, cut, sharded, cluster.device, launch_s)
+            wires, rows = Wires(builder, topology, far, symmetry), OpenRows(builder, cluster.device)
+            draft = _written(rows, wires, mesh, plan, cut, sharded, launch_s, staying)
             if symmetry is None or not symmetry.missed:
                 return draft
             symmetry.refine()
 
-    draft = draft_of(Subject(local, cut, topology, plan, launch_s, fold, prices.kept), write)
+    kept = (*prices.kept, staying)
+    draft = draft_of(Subject(local, cut, topology, plan, launch_s, fold, kept), write)
     program, of_rows = prices.fill(draft.program, draft.rows)
     return Lowered(
         program=program,
@@ -200,6 +211,7 @@ def lower(
         schedules=draft.schedules,
         whole=sharded.whole,
         fastest_s=draft.fastest_s,
+        staying_bytes=draft.staying,
     )
 
 
@@ -238,22 +250,23 @@ def _symmetry(topology: Topology, plan: ResolvedPlan, mesh: Mesh, n_ops: int) ->
 
 
 def _written(
-    builder: ProgramBuilder,
+    rows: OpenRows,
     wires: Wires,
     mesh: Mesh,
     plan: ResolvedPlan,
     cut: Partition,
     sharded: ShardedGraph,
-    device: Device,
     launch_s: float,
+    staying: tuple[Staying, ...],
 ) -> Draft:
     """Write a step; nothing of the device but what its caches keep may matter here."""
     updating = 1.0 if plan.stack.optimizer.impl == "graph" else ISSUED
     apart = not plan.stack.moe.grouped_gemm
     ahead = launch_s and plan.stack.host.async_launch
+    builder = rows.builder
     host = Host(builder, launch_s, plan.pipeline > 1, updating, apart) if ahead else None
-    rows = OpenRows(builder, device)
-    step = Step(plan, Writer(builder, rows, wires, mesh, blocking(plan), host), cut, sharded)
+    writer = Writer(builder, rows, wires, mesh, blocking(plan), host)
+    step = Step(plan, writer, cut, sharded, staying)
     step.write()
     return Draft(
         program=builder.build().with_private_resources(),
@@ -263,6 +276,7 @@ def _written(
         classes=tuple(members for team in step.teams for members in team.members),
         schedules=tuple(step.ends.schedules),
         fastest_s=wires.fastest_s,
+        staying=rows.staying,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -14,27 +15,48 @@ from ridgeline.kernels import OpCost
 from ridgeline.kernels.alike import Alike, alike, moving
 from ridgeline.kernels.cost import peak_rates, places, price_of_place
 from ridgeline.kernels.pricing import price_all
-from ridgeline.kernels.residence import residence, residence_key
+from ridgeline.kernels.residence import (
+    NONE_STAY,
+    STAYING_SHARES,
+    ResidenceKey,
+    Staying,
+    can_stay,
+    is_once,
+    residence,
+    residence_key,
+)
 from ridgeline.kernels.streams import check_kernels
 from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.workload.graph import Graph, Op, Pass, Same
 
 LOWER_VOLTAGE = "lower voltage"
 """The place in the ledger of joules that clock and voltage below full ones save."""
+_ROUNDING = 1e-12
 _FREE = OpCost(0.0)
 _NOTHING = Alike((), 0, None, None)
 
 
 class OpenRows:
-    """Cost rows of ops in a program that is written before anything is priced."""
+    """Cost rows of ops in a program that is written before anything is priced.
+
+    Attributes
+    ----------
+    staying
+        Memory level -> most bytes of weights of a graph that stay there over all micro-batches.
+    """
 
     def __init__(self, builder: ProgramBuilder, device: Device) -> None:
         self.builder, self.device = builder, device
         self.numbers: dict[Alike, int] = {}
+        self.staying: dict[str, float] = {}
 
-    def of(self, graph: Graph) -> Callable[[int], int]:
+    def of(self, graph: Graph, staying: Staying = NONE_STAY) -> Callable[[int], int]:
         """Return what gives the cost row of an op of a graph, by its index there."""
-        kinds, chosen = _distinct(Same(graph), _Caches(self.device))
+        if staying.share and not can_stay(graph, self.device, staying):
+            staying = NONE_STAY  # its ranks share weights: they are others, as it is played
+        kinds, chosen = _distinct(Same(graph), _Caches(self.device), staying)
+        for level, size in residence(graph, self.device, staying).staying.items():
+            self.staying[level] = max(self.staying.get(level, 0.0), size)
         return lambda i: self._number(kinds[chosen[i]])
 
     def moving(self, size_bytes: float, kernels: int = 1, launched: int = 0) -> int:
@@ -106,9 +128,45 @@ class Prices:
         caches = _Caches(self.device)
         self._of(tuple(kind for one in graphs for kind in _distinct(Same(one), caches)[0]))
 
-    def costs(self, graph: Graph) -> list[OpCost]:
+    def staying(self, graph: Graph, micro_batches: int, parts: int) -> Staying:
+        """Choose how many weights of a graph stay on chip while its micro-batches pass.
+
+        The least time of all ops of a step counts; of equal times, the fewest bytes of the farthest
+        memory. The same shares of the weights are looked at whatever the device is, so that more of
+        any resource is never slower for it.
+
+        Parameters
+        ----------
+        micro_batches
+            How often a device does the ops of the graph, but for those that are done once a step.
+        parts
+            See `residence.Staying`.
+        """
+        best, least_s, fewest = Staying(0, parts), math.inf, math.inf
+        if micro_batches == 1:
+            return best
+        times = [1 if is_once(op, graph) else micro_batches for op in graph.ops]
+        far, rates = self.device.far_memory, self._capacities
+        for share in range(STAYING_SHARES + 1):
+            one = Staying(share, parts)
+            if not can_stay(graph, self.device, one):
+                break
+            costs = self.costs(graph, one)
+            time_s = math.fsum(
+                n * cost.spans(rates).time_s for n, cost in zip(times, costs, strict=True)
+            )
+            moved = math.fsum(
+                n * cost.traffic_bytes.get(far, 0.0) for n, cost in zip(times, costs, strict=True)
+            )
+            is_faster = time_s < least_s * (1 - _ROUNDING)
+            as_fast = time_s <= least_s * (1 + _ROUNDING)
+            if is_faster or (as_fast and moved < fewest * (1 - _ROUNDING)):
+                best, least_s, fewest = one, min(time_s, least_s), moved
+        return best
+
+    def costs(self, graph: Graph, staying: Staying = NONE_STAY) -> list[OpCost]:
         """Price all ops of a graph."""
-        kinds, chosen = _distinct(Same(graph), _Caches(self.device))
+        kinds, chosen = _distinct(Same(graph), _Caches(self.device), staying)
         found = [*self._of(kinds), _FREE]
         return [found[number] for number in chosen]
 
@@ -125,31 +183,35 @@ class Prices:
             The same program for this device, and the prices in the order of `rows`.
         """
         costs = self._of(tuple(rows))
-        filling = Filling(list(rows.values()))
+        filling = Filling(list(rows.values()), [cost.latency_s for cost in costs])
         resource, account = self.resources.__getitem__, self.accounts.__getitem__
+        work_resource, work_amount = filling.work_resource, filling.work_amount
+        event_account, event_count = filling.event_account, filling.event_count
         for cost in costs:
-            filling.latency_s.append(cost.latency_s)
             for works in (cost.engine_work, cost.level_work):
-                filling.work_resource.extend(map(resource, works))
-                filling.work_amount.extend(works.values())
-            filling.work_ptr.append(len(filling.work_resource))
+                work_resource += map(resource, works)
+                work_amount += works.values()
+            filling.work_ptr.append(len(work_resource))
             for counts in (cost.flops, cost.traffic_bytes):
-                filling.event_account.extend(map(account, counts))
-                filling.event_count.extend(counts.values())
+                event_account += map(account, counts)
+                event_count += counts.values()
             for component, saved_j in cost.saved_j.items():
-                filling.event_account.append(account(_saving(component)))
-                filling.event_count.append(saved_j)
-            filling.event_ptr.append(len(filling.event_account))
+                event_account.append(account(_saving(component)))
+                event_count.append(saved_j)
+            filling.event_ptr.append(len(event_account))
         capacities, lines = list(self._capacities.values()), tuple(self._lines.values())
         return filled(program, filling, capacities, lines), costs
 
     def _of(self, kinds: Sequence[Alike]) -> list[OpCost]:
-        missing = list(dict.fromkeys(kind for kind in kinds if kind not in self._costs))
-        if missing:
-            costs: Iterable[OpCost] = _priced(missing, self.device)
-            if self.slower != 1.0 or self.idle_s:
-                costs = map(self._issued, missing, map(self._slowed, costs))
-            self._costs.update(zip(missing, costs, strict=True))
+        known = list(map(self._costs.get, kinds))
+        missing = [kind for kind, cost in zip(kinds, known, strict=True) if cost is None]
+        if not missing:
+            return [cost for cost in known if cost is not None]
+        missing = list(dict.fromkeys(missing))
+        costs: Iterable[OpCost] = _priced(missing, self.device)
+        if self.slower != 1.0 or self.idle_s:
+            costs = map(self._issued, missing, map(self._slowed, costs))
+        self._costs.update(zip(missing, costs, strict=True))
         return [self._costs[kind] for kind in kinds]
 
     def _issued(self, kind: Alike, cost: OpCost) -> OpCost:
@@ -180,7 +242,18 @@ class _Equal:
     device: Device
 
     def __hash__(self) -> int:
-        return hash(self.device.name)
+        # Points of a study differ in few numbers: devices are compared only where these are equal.
+        device = self.device
+        levels = [
+            (level.capacity.value, level.bandwidth and level.bandwidth.value)
+            for level in device.memory.values()
+        ]
+        arrays = [
+            (array.rows.value, array.columns.value, array.count.value, tuple(array.dataflows))
+            for engine in device.engines.values()
+            if (array := engine.array) is not None
+        ]
+        return hash((device.name, tuple(levels), tuple(arrays)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Equal) and (
@@ -197,13 +270,17 @@ def _prices(device: _Equal) -> dict[Alike, OpCost]:
 def _priced(kinds: Sequence[Alike], device: Device) -> list[OpCost]:
     """Price ops on a device; those that were priced on it before are looked up."""
     known = _prices(_Equal(device))
-    missing = [kind for kind in kinds if kind not in known]
-    found = dict(zip(missing, price_all(missing, device), strict=True)) if missing else {}
-    costs = [found[kind] if kind in found else known[kind] for kind in kinds]
-    if len(known) + len(found) > _MOST:
-        known.clear()
-    known.update(found)
-    return costs
+    costs = list(map(known.get, kinds))
+    places = [place for place, cost in enumerate(costs) if cost is None]
+    if places:
+        missing = [kinds[place] for place in places]
+        found = price_all(missing, device)
+        if len(known) + len(found) > _MOST:
+            known.clear()
+        known.update(zip(missing, found, strict=True))
+        for place, cost in zip(places, found, strict=True):
+            costs[place] = cost
+    return [cost for cost in costs if cost is not None]
 
 
 def _line(device: Device, place: str) -> Account:
@@ -223,13 +300,15 @@ def _saving(component: str) -> str:
     return f"{LOWER_VOLTAGE}, {component}"
 
 
-def _kept(device: Device) -> tuple[tuple[tuple[str, float], ...], bool, bool]:
+def _kept(device: Device) -> ResidenceKey:
     return residence_key(device)
 
 
-def _kinds(ops: Sequence[Op], graph: Graph, device: Device) -> list[Alike]:
+def _kinds(
+    ops: Sequence[Op], graph: Graph, device: Device, staying: Staying = NONE_STAY
+) -> list[Alike]:
     """Return the ops that each is priced with, which find their operands in the same caches."""
-    places = residence(graph, device)
+    places = residence(graph, device, staying).found
     return alike(ops, graph, [places.get(id(op)) for op in ops])
 
 
@@ -251,11 +330,13 @@ FEW_GRAPHS = 8
 
 
 @lru_cache(maxsize=FEW_GRAPHS)
-def _distinct(same: Same, caches: _Caches) -> tuple[tuple[Alike, ...], tuple[int, ...]]:
+def _distinct(
+    same: Same, caches: _Caches, staying: Staying = NONE_STAY
+) -> tuple[tuple[Alike, ...], tuple[int, ...]]:
     """Return the different ops of a graph, and for each op which it is: -1 of a collective."""
     graph = same.graph
     ops = [op for op in graph.ops if op.kind not in COLLECTIVES]
-    found = iter(_kinds(ops, graph, caches.device))
+    found = iter(_kinds(ops, graph, caches.device, staying))
     kinds: dict[Alike, int] = {}
     chosen = [
         -1 if op.kind in COLLECTIVES else kinds.setdefault(next(found), len(kinds))

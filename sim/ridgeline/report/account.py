@@ -76,14 +76,14 @@ def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAc
         cost = lowered.cost_of_row[row]
         spans = cost.spans(rates)
         duration = spans.time_s
-        computing_s = spans.compute_s * (1.0 - cost.port_wait_share)
+        computing_s = _computing_s(cost, spans)
         arithmetic = cost.latency_s - cost.waiting_s + computing_s
         if is_update:
             optimizer.append(count * duration)
         else:
             compute.append(count * arithmetic)
             stall.append(count * (duration - arithmetic))
-        limits.setdefault(_limiting(cost, spans), []).append(count * duration)
+        limits.setdefault(_limiting(cost, spans, computing_s), []).append(count * duration)
 
     busy = union(timeline.start_s[mine], timeline.end_s[mine])
     # what collectives take of the engines and the memory: waiting, for either
@@ -216,17 +216,24 @@ def critical_rank(timeline: Timeline) -> int:
 
 def limiting(cost: OpCost, device: Device) -> str:
     """Name what takes the largest part of an op's time."""
-    return _limiting(cost, cost.spans(peak_rates(device)))
+    spans = cost.spans(peak_rates(device))
+    return _limiting(cost, spans, _computing_s(cost, spans))
 
 
-def _limiting(cost: OpCost, spans: Spans) -> str:
+def _computing_s(cost: OpCost, spans: Spans) -> float:
+    """Seconds of arithmetic, without waits for the ports before the engine."""
+    if cost.mapped is None:
+        return spans.compute_s
+    return spans.compute_s * (1.0 - cost.port_wait_share)
+
+
+def _limiting(cost: OpCost, spans: Spans, computing_s: float) -> str:
     if clock.NOTE in cost.notes:
         return POWER_LIMIT
     limit, longest = "launch latency", -1.0
     for name, time_s in spans.memory_s.items():
         if time_s > longest:
             limit, longest = f"{name} bandwidth", time_s
-    computing_s = spans.compute_s * (1.0 - cost.port_wait_share)
     if cost.engine_work and computing_s > longest:
         limit, longest = f"{next(iter(cost.engine_work))} arithmetic", computing_s
     if cost.latency_s <= longest:

@@ -227,11 +227,16 @@ def trust(details: Details) -> dict[str, Any]:
     for i, of_op in lowered.graph.contractions:
         flops[lowered.op_costs[i].calibrated] += of_op
     done = flops[True] + flops[False]
-    basis = {path: value for path, value in sourced_values(device) if _matters(device, path)}
+    assumed, unsourced = list[str](), list[str]()
+    for path, value in sourced_values(device):
+        is_assumed, is_unsourced = value.basis == "assumed", value.source == NOT_STATED
+        if (is_assumed or is_unsourced) and _matters(device, path):
+            assumed += [path] if is_assumed else []
+            unsourced += [path] if is_unsourced else []
     return {
         "calibrated_flop_share": flops[True] / done if done else 1.0,
-        "assumed_values": sorted(p for p, v in basis.items() if v.basis == "assumed"),
-        "unsourced_values": sorted(p for p, v in basis.items() if v.source == NOT_STATED),
+        "assumed_values": sorted(assumed),
+        "unsourced_values": sorted(unsourced),
         "uncertainty": ground_of(details).text,
     }
 

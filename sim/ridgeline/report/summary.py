@@ -102,7 +102,10 @@ def kept_text(result: Result) -> str:
     passed, kept = result.traffic_bytes.get(far, 0.0), math.fsum(result.kept_bytes.values())
     levels = ", ".join(f"{name} {show(size, 'B', 4)}" for name, size in result.kept_bytes.items())
     share = kept / (kept + passed)
-    return f"kept on chip between ops: {levels} a step; {share:.1%} of what {far} would pass"
+    text = f"kept on chip between ops: {levels} a step; {share:.1%} of what {far} would pass"
+    staying = result.details.lowered.staying_bytes
+    weights = ", ".join(f"{show(size, 'B', 4)} in {name}" for name, size in staying.items())
+    return f"{text}; weights that stay over all micro-batches: {weights}" if weights else text
 
 
 def headline(result: Result) -> list[tuple[str, str]]:

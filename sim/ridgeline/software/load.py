@@ -14,6 +14,7 @@ from ridgeline.software.stack import GROUPS, Provenance, Stack, setting_paths, u
 
 _KIND = "software"
 _MOST_BASES = 8
+_MOST_STACKS = 32
 _INHERITED = frozenset({*GROUPS, "supports", "family", "sources"})
 """Fields that a stack takes over from its base; name, description, year and bound are its own."""
 _BY_USER = Provenance(source="override by the user", basis="assumed")
@@ -73,17 +74,49 @@ def _read(name: str) -> Document:
     return document
 
 
+_stacks: dict[str, tuple[list[Any], Stack]] = {}
+
+
 def _made(document: Document) -> Stack:
-    """Check a document, its bases first, so that a mistake is reported in the file that has it."""
-    data, provenance = _with_bases(document, 0)
-    return validate(replace(document, data=data), Stack).model_copy(
+    """Check a document, its bases first, so that a mistake is reported in the file that has it.
+
+    One that is read again as it was, with its bases, is checked once: equal text is parsed once.
+    """
+    known = _stacks.get(document.file)
+    if known is not None and _as_it_was(document, known[0]):
+        return known[1]
+    read: list[Any] = []
+    data, provenance = _with_bases(document, 0, read)
+    stack = validate(replace(document, data=data), Stack).model_copy(
         update={"provenance": provenance}
     )
+    if len(_stacks) > _MOST_STACKS:
+        _stacks.clear()
+    _stacks[document.file] = read, stack
+    return stack
 
 
-def _with_bases(document: Document, steps: int) -> tuple[dict[str, Any], dict[str, Provenance]]:
-    """Return the plain values of a stack with those of its bases, and where each comes from."""
+def _as_it_was(document: Document, read: list[Any]) -> bool:
+    """Tell whether a document and its bases are those that were read before."""
+    for data in read[:-1]:
+        if document.data is not data:
+            return False
+        document = _base(document, data["base"])
+    return document.data is read[-1]
+
+
+def _with_bases(
+    document: Document, steps: int, read: list[Any]
+) -> tuple[dict[str, Any], dict[str, Provenance]]:
+    """Return the plain values of a stack with those of its bases, and where each comes from.
+
+    Parameters
+    ----------
+    read
+        Gets what the document and its bases hold.
+    """
     own, provenance = _parted(document)
+    read.append(document.data)
     name = own.get("base", "")
     if not name:
         return own, provenance
@@ -94,7 +127,7 @@ def _with_bases(document: Document, steps: int) -> tuple[dict[str, Any], dict[st
     if not isinstance(name, str):
         raise document.error("the field 'base' must name a software stack", ("base",))
     base = _base(document, name)
-    data, of_base = _with_bases(base, steps + 1)
+    data, of_base = _with_bases(base, steps + 1, read)
     validate(replace(base, data=data), Stack)
     inherited = {
         path: source if source.of else source.model_copy(update={"of": str(data["name"])})

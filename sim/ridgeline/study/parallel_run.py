@@ -53,10 +53,22 @@ def run_jobs(
     if cluster_address is not None:
         yield from _on_cluster(jobs, cluster_address)
     elif processes == 1:
-        for key, point in jobs:
-            yield key, row_of(point)
+        with _collecting_rarely():
+            for key, point in jobs:
+                yield key, row_of(point)
     else:
         yield from _in_processes(_chunks(jobs), processes)
+
+
+@contextmanager
+def _collecting_rarely() -> Iterator[None]:
+    """Look for garbage in circles less often: next to nothing of a point is in circles."""
+    before = gc.get_threshold()
+    gc.set_threshold(max(before[0], _GARBAGE) if before[0] else 0, *before[1:])
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
 
 
 def _chunks(jobs: Iterable[Job]) -> Iterator[list[Job]]:
@@ -135,7 +147,7 @@ def _start_worker(parent: int, over: c_byte) -> None:
     """Leave Ctrl-C to the parent, and end when it is over there, or with it, however it ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("ignore", FutureWarning)  # the parent has told of renamed fields
-    gc.set_threshold(_GARBAGE)  # next to nothing of a point is in circles
+    gc.set_threshold(_GARBAGE)
 
     def watch() -> None:
         while os.getppid() == parent and not over.value:

@@ -326,8 +326,13 @@ def test_bounds_and_the_distance_of_fast_from_optimal(
 
 def test_buffers_that_are_too_small_are_named() -> None:
     tiny = big._replace(capacities=(math.inf, math.inf, math.inf, 4.0))
-    with pytest.raises(RidgelineError, match=r"sram is too small.*4 B"):
+    with pytest.raises(
+        RidgelineError, match=r"sram is too small: of its 4 B .* a 4 B, b 4 B, c 8 B.*; c takes"
+    ):
         map_contraction(Gemm(8, 8, 8), Pass.FORWARD, tiny)
+    of_a = big._replace(capacities=(64.0, math.inf, math.inf, 2e5))
+    with pytest.raises(RidgelineError, match=r"sram is too small for a: it has 64 B for a, whose"):
+        map_contraction(Conv(1, 8, 9, 9, 8, 7, 7), Pass.FORWARD, of_a)
 
 
 @given(size=st.integers(1, 10**6), granule=st.integers(1, 256), density=st.integers(0, 3))

@@ -19,6 +19,7 @@ from ridgeline.hardware.load import description, load_node
 from ridgeline.study.calibrate import document, table_fit
 from ridgeline.study.calibrate.from_tables import TableCalibration, calibrate_from
 from ridgeline.study.calibrate.kernel_tables import kernel_table, kind_of, read_kernels, read_table
+from ridgeline.study.calibrate.table_links import are_collectives, read_collectives
 from ridgeline.study.collective_point import CollectivePoint
 from ridgeline.study.validate.rows import SHIPPED, Row
 
@@ -254,3 +255,21 @@ def test_bad_options_and_files_are_refused(
     (tmp_path / "empty.csv").write_text("m,n,k\n")
     with pytest.raises(ConfigError, match="there are no rows"):
         read_table(tmp_path / "empty.csv")
+
+
+def test_logs_of_nccl_tests_are_collectives(tmp_path: Path) -> None:
+    ranks = "\n".join(
+        f"#  Rank  {r} Group  0 Pid {r} on node0 device  {r} [0x0{r}] NVIDIA H200" for r in range(8)
+    )
+    sizes = "\n".join(
+        f"  {2**i}  {2**i // 4}  float  sum  -1  {2**i / 4e5:.2f}  1.0  1.0  0  9.9  1.0  1.0  0"
+        for i in range(20, 33)
+    )
+    log = tmp_path / "all_reduce.log"
+    log.write_text(f"{ranks}\n{sizes}\n", "utf-8")
+    rows = read_table(log)
+    assert are_collectives(rows)
+    calls, skipped = read_collectives(rows, load_node("hgx-h200"))
+    assert not skipped
+    assert {(call.operation, call.ranks) for call in calls} == {("all-reduce", 8)}
+    assert calls[0].measured_s == pytest.approx(2**20 / 4e5 * 1e-6, abs=1e-8)

@@ -18,7 +18,7 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.axes import axes_of
-from ridgeline.kernels.mapping.choices import COARSE, FEW, HALVED, MANY
+from ridgeline.kernels.mapping.choices import COARSE, FEW, HALVED, MANY, TILES
 from ridgeline.kernels.mapping.chosen import TIED
 from ridgeline.kernels.mapping.machine import (
     Machine,
@@ -30,9 +30,11 @@ from ridgeline.kernels.mapping.machine import (
 )
 from ridgeline.kernels.mapping.many import Listing, best_of_each, list_each
 from ridgeline.kernels.mapping.mapped import Mapped, mapped_from, mapped_of
+from ridgeline.kernels.mapping.mapping import FAR, OPERANDS
 from ridgeline.kernels.mapping.nested import Search
-from ridgeline.kernels.mapping.pipeline import EDP, ENERGY, TIME, Goal, key_of
+from ridgeline.kernels.mapping.pipeline import EDP, ENERGY, HAS, TIME, C, Goal, key_of
 from ridgeline.kernels.mapping.search import EXACT, ORDERS
+from ridgeline.kernels.mapping.space import LARGEST, listed, space_of
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 Mapper = Literal["fast", "optimal"]
@@ -132,7 +134,7 @@ def _best_ways(
             if math.isfinite(mapped.time_s) and (
                 one is None or precedes(mapped, one, goal_of(objective, jobs[i].base))
             ):
-                best[i] = mapped._replace(used=number)
+                best[i] = mapped._replace(used=number) if number else mapped
     done = [mapped for mapped in best if mapped is not None]
     if len(done) < len(jobs):
         raise _too_small(jobs[best.index(None)], machine)
@@ -209,17 +211,50 @@ def _nested(
 
 
 def _too_small(job: Job, machine: Machine) -> RidgelineError:
-    loops = job.loops
-    buffers = ", ".join(
-        f"{name} {capacities[3]:g} B"
-        for name, capacities in (
-            (machine.near, machine.capacities), *(level[:2] for level in machine.nearer)
-        )
-    )  # fmt: skip
-    return RidgelineError(
-        f"{machine.near} is too small: not even tiles of single elements and whole filters of "
-        f"{loops} fit into the buffers ({buffers})"
+    """Say which level has no room for the smallest tile, and for which operand of it."""
+    why = next(
+        filter(None, (_lacking(job, machine, depth) for depth in range(len(machine.levels)))),
+        f"{machine.near} is too small for any tile",
     )
+    return RidgelineError(
+        f"{why} (the smallest tile of {job.loops}: single elements and whole filters)"
+    )
+
+
+def _lacking(job: Job, machine: Machine, depth: int) -> str:
+    """Name a level that the smallest tile does not fit, and the operand that is to blame."""
+    axes, shape, _, _ = problem(job.loops, job.pass_, machine)
+    level, buffer = levels_of(machine)[depth], machine.levels[depth]
+    starts, table, sums = listed(axes, FEW)
+    factors = space_of(starts, table, sums, shape)[0].factors
+    smallest = [int(starts[axis + 1]) - 1 for axis in range(4)]
+    needs: dict[str, float] = {}
+    for operand, name in enumerate(OPERANDS):
+        port = int(level.ports.of[operand])
+        if port == FAR:
+            continue
+        has = [smallest[axis] for axis in range(4) if HAS[operand, axis]]
+        size = float(shape.elements[operand] * shape.width[3 if operand == C else operand])
+        size *= math.prod(float(factors[row, LARGEST + operand]) for row in has)
+        turns = level.double and any(table[row, TILES] > 1 for row in has)
+        needs[name] = size * (2 if turns else 1)
+        if needs[name] > level.capacity[operand]:
+            twice = ", two of them, since the next one is loaded meanwhile" if turns else ""
+            return (
+                f"{buffer.name} is too small for {name}: it has {level.capacity[operand]:,.0f} B"
+                f" for {name}, whose smallest tile takes {size:,.0f} B{twice}"
+            )
+    for port in range(FAR):
+        mine = {x: needs[x] for i, x in enumerate(OPERANDS) if level.ports.of[i] == port}
+        room = float(level.capacity[3 + port])
+        if mine and math.fsum(mine.values()) > room:
+            each = ", ".join(f"{name} {size:,.0f} B" for name, size in mine.items())
+            most = max(mine, key=mine.__getitem__)
+            return (
+                f"{buffer.name} is too small: of its {room:,.0f} B the smallest tile takes {each}"
+                f"{' with double buffers' if level.double else ''}; {most} takes the most"
+            )
+    return ""
 
 
 @lru_cache(maxsize=64)

@@ -37,6 +37,7 @@ from ridgeline.kernels.mapping.pipeline import (
     Shape,
     evaluate,
     key_of,
+    weights_of,
 )
 from ridgeline.kernels.mapping.search import EXACT, ORDERS, best, candidates, innermost_of, seen
 
@@ -131,6 +132,7 @@ class Search:
     def _descend(self, axes: Ints, shape: Shape, depth: int, cutoff: float) -> Solution:
         level, nearer = self.levels[depth], _nearer(self.levels[depth + 1 :])
         goal = self._goal(depth)
+        weights = weights_of(goal)
         starts, table, bounds, names = candidates(
             axes, shape, level, self.engine, nearer, self.densities[0], goal
         )
@@ -160,8 +162,9 @@ class Search:
                     continue
                 found = np.empty_like(nothing.found)
                 evaluate(
-                    chosen, ORDERS[i], table, tiles, shape, level, self.engine, goal, inner, found
-                )
+                    chosen, ORDERS[i], table, tiles, shape, level, self.engine, weights, inner,
+                    found,
+                )  # fmt: skip
                 self.played += 1
                 key = float(key_of(found[TIME], found[ENERGY], goal))
                 if key <= least * (1 + TIED):

@@ -138,6 +138,14 @@ def key_of(time_s: float, energy_j: float, goal: Goal) -> float:
 register_jitable(key_of)  # kernels call it, and Python does
 
 
+def weights_of(goal: Goal) -> Floats:
+    """Return the weights of seconds and joules that tiles are computed by; a product's first."""
+    return np.array([0.0, 1.0]) if goal.of == ENERGY else np.array([1.0, 0.0])
+
+
+register_jitable(weights_of)
+
+
 class Shape(NamedTuple):
     """The operands of a contraction.
 
@@ -163,7 +171,7 @@ class Shape(NamedTuple):
 @kernel_inside
 def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they would do
     chosen: Ints, order: Ints, table: Ints, tiles: Floats, shape: Shape, level: Level,
-    engine: Engine, goal: Goal, inner: Floats, found: Floats,
+    engine: Engine, weights: Floats, inner: Floats, found: Floats,
 ) -> None:  # fmt: skip
     """Play a tiling and loop order: the one evaluator of all mappings.
 
@@ -178,6 +186,9 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
         [axis], rows of `table`.
     order
         [4], axes of the loops from the outermost to the innermost.
+    weights
+        [2], of seconds and of joules: each tile is computed in the way with the least of both
+        together; of joules 0: in the fastest.
     inner
         What the tiles find in turn, where there are nearer buffers: a row for each combination of
         their representatives, the last axis innermost. Without rows the engine computes them.
@@ -192,9 +203,12 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
     moved, busy_s = np.empty(3), np.zeros(PORTS)  # of a phase: bytes by operand, seconds by port
     limit = level.ports.limit
     price = (0.0, 0.0, 0.0, 0.0)
-    if goal.of == ENERGY:
+    if weights[1] > 0.0:
         near_j = (_near_j(A, level), _near_j(B, level), _near_j(C, level))
-        price = (near_j[0], near_j[1], near_j[2], level.idle_w)
+        price = (
+            weights[1] * near_j[0], weights[1] * near_j[1], weights[1] * near_j[2],
+            weights[0] + weights[1] * level.idle_w,
+        )  # fmt: skip
     costs[:, SECONDS] = np.nan
     # Rows of `tiles` for each axis, and shift of the column: of the tile before, itself, the next.
     row, shift = np.empty((3, 4), np.int64), np.empty((3, 4), np.int64)
@@ -259,7 +273,7 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
                 for axis in range(4):
                     kind = 2 * kind + (tiles[row[SELF, axis], SPAN] != tiles[begin[axis], SPAN])
             cost = costs[kind]
-            if _is_new(cost, size[SELF], busy_s, limit, goal):
+            if _is_new(cost, size[SELF], busy_s, limit, weights[1] > 0.0):
                 _compute(
                     after < 0, row[SELF], tiles, size[SELF], shape, level, engine, busy_s, price,
                     cost,
@@ -433,7 +447,7 @@ def _store(
 
 
 @kernel_call
-def _is_new(cost: Floats, size: Floats, busy_s: Floats, limit: bool, goal: Goal) -> bool:
+def _is_new(cost: Floats, size: Floats, busy_s: Floats, limit: bool, priced: bool) -> bool:
     """Tell whether a tile of this kind costs something else than the last one, or is the first.
 
     Tiles of equal extents differ where padding leaves less to be read, or where more passes the
@@ -445,7 +459,7 @@ def _is_new(cost: Floats, size: Floats, busy_s: Floats, limit: bool, goal: Goal)
     if limit:
         for operand in range(3):
             different = different or cost[COST_FIELDS + operand] != size[operand]
-    if limit or goal.of == ENERGY:
+    if limit or priced:
         for port in range(PORTS):
             different = different or cost[COST_FIELDS + 3 + port] != busy_s[port]
     return bool(different)

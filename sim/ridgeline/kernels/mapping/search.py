@@ -53,6 +53,7 @@ from ridgeline.kernels.mapping.pipeline import (
     Shape,
     evaluate,
     key_of,
+    weights_of,
 )
 from ridgeline.kernels.mapping.space import Bounded, Space, list_fitting, listed, named, space_of
 
@@ -60,6 +61,8 @@ ORDERS = np.array(
     [(0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 3, 1, 2), (0, 2, 3, 1), (0, 3, 2, 1)], np.int64
 )
 """Axes from the outermost loop to the innermost."""
+MOST_CORNERS = 64
+"""Sides of a hull of seconds and joules that may wait to be looked at."""
 EXACT = 1e-12
 """Bounds are sums in another order than what they bound: so much they may be above it."""
 
@@ -187,6 +190,7 @@ def best_listed(
     found, whose, kept = np.empty((16, FOUND_FIELDS)), np.empty((16, 2), np.int64), 0
     least, used, played, step = np.inf, 0, 0, 0
     limit = min(least, cutoff) * (1 + EXACT) if pruned else np.inf
+    hull = np.empty((MOST_CORNERS, 4))
     work = _work(space, engine)
     left = _lowest_first(space, fitting, shape, level, engine, goal, limit, work)
     while step < left:
@@ -206,18 +210,26 @@ def best_listed(
                 continue
             if pruned and _seen(i, orders, chosen, table):
                 continue
-            if kept == len(found):
-                kept = winnow(found, whose, kept, goal, least)
-                if 2 * kept > len(found):
-                    found, whose = twice(found, whose)
-            evaluate(chosen, orders[i], table, tiles, shape, level, engine, goal, none, found[kept])
-            played += 1
-            key = key_of(found[kept, TIME], found[kept, ENERGY], goal)
-            if key <= least * (1 + TIED):
-                whose[kept, 0], whose[kept, 1] = name & ~3, i
+            weights, waiting = weights_of(goal), -1
+            while waiting != 0:
+                if kept == len(found):
+                    kept = winnow(found, whose, kept, goal, least)
+                    if 2 * kept > len(found):
+                        found, whose = twice(found, whose)
+                evaluate(
+                    chosen, orders[i], table, tiles, shape, level, engine, weights, none,
+                    found[kept],
+                )  # fmt: skip
+                played += 1
+                key = key_of(found[kept, TIME], found[kept, ENERGY], goal)
                 least = min(least, key)
-                kept += 1
                 limit = min(least, cutoff) * (1 + EXACT) if pruned else np.inf
+                waiting = _next_weights(
+                    found[kept, TIME], found[kept, ENERGY], goal, limit, waiting, hull, weights
+                )
+                if key <= least * (1 + TIED):
+                    whose[kept, 0], whose[kept, 1] = name & ~3, i
+                    kept += 1
         step += 1
     extents = np.zeros((4, 3), np.int64)
     if kept == 0:
@@ -231,6 +243,61 @@ def best_listed(
     if goal.of != EDP:
         found[top, goal.of] = least
     return extents, orders[whose[top, 1]], found[top], played
+
+
+@kernel_call
+def _next_weights(
+    time_s: float, energy_j: float, goal: Goal, limit: float, waiting: int, hull: Floats,
+    weights: Floats,
+) -> int:  # fmt: skip
+    """Choose the weights by which the tiles of one tiling and order are computed next.
+
+    The product of sums of seconds and joules is least at a corner of the convex hull of all ways to
+    compute the tiles: it grows with both, and is quasi-concave. A corner has the least weighted sum
+    for some weights, which each tile minimises by itself. Corners are found from the two outermost
+    ones, the fastest and that of least energy, by the weights for which two neighbours are equal.
+
+    Parameters
+    ----------
+    time_s, energy_j
+        What the last weights gave.
+    waiting
+        -1 after the first weights; else the sides of the hull that wait, the last of which the last
+        weights are of; where only one waits that is not known yet, it is marked by NaN.
+    hull
+        [MOST_CORNERS, 4], seconds and joules of both ends of a side.
+
+    Returns
+    -------
+    waiting
+        0: nothing is left to be looked at.
+    """
+    if goal.of != EDP:
+        return 0
+    if waiting < 0:
+        hull[0, 0], hull[0, 1], hull[0, 2] = time_s, energy_j, np.nan
+        weights[0], weights[1] = 0.0, 1.0
+        return 1
+    top = waiting - 1
+    if np.isnan(hull[top, 2]):
+        hull[top, 2], hull[top, 3] = time_s, energy_j
+    else:
+        at = weights[0] * time_s + weights[1] * energy_j
+        between = at < (weights[0] * hull[top, 0] + weights[1] * hull[top, 1]) * (1 - EXACT)
+        if between and top + 1 < len(hull):
+            hull[top + 1, 0], hull[top + 1, 1] = time_s, energy_j
+            hull[top + 1, 2], hull[top + 1, 3] = hull[top, 2], hull[top, 3]
+            hull[top, 2], hull[top, 3] = time_s, energy_j
+            top += 1
+        else:
+            top -= 1
+    while top >= 0:
+        slower, saved = hull[top, 2] - hull[top, 0], hull[top, 1] - hull[top, 3]
+        if slower > 0.0 and saved > 0.0 and key_of(hull[top, 0], hull[top, 3], goal) <= limit:
+            weights[0], weights[1] = saved, slower
+            return top + 1
+        top -= 1
+    return 0
 
 
 @kernel_inside

@@ -35,6 +35,8 @@ class Draft:
         With a row of no work for all that is priced.
     rows
         Number of the row of each kind of op.
+    staying
+        See `lower.Lowered.staying_bytes`.
     """
 
     program: Program
@@ -44,6 +46,7 @@ class Draft:
     classes: tuple[tuple[int, ...], ...]
     schedules: tuple[Schedule, ...]
     fastest_s: dict[int, float]
+    staying: dict[str, float]
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+from ridgeline.kernels.residence import makes_weights
 from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.parallel.steps.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS
 from ridgeline.parallel.steps.zero import SHARD
-from ridgeline.workload.graph import Graph, Op, Pass, Role, Same
+from ridgeline.workload.graph import Graph, Op, Pass, Same
 
 
 def phases_of(
@@ -51,7 +52,4 @@ def sends(op: Op) -> bool:
 
 def _begins(op: Op, graph: Graph) -> bool:
     """Whether an op of the forward pass makes or gathers weights: done once a step."""
-    if not op.outputs:
-        return False
-    made = graph.tensors[op.outputs[0]]
-    return made.role in {Role.WEIGHT, Role.WEIGHT_COPY} or made.name.endswith(SHARD)
+    return makes_weights(op, graph) or bool(op.outputs and op.outputs[0].endswith(SHARD))

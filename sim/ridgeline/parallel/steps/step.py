@@ -8,12 +8,14 @@ block may wait for what has a higher number.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from ridgeline.engine.blocks import NOTHING, lengths
 from ridgeline.engine.program import Ints
+from ridgeline.kernels.residence import Staying
 from ridgeline.parallel.division.divide import ShardedGraph, roots
 from ridgeline.parallel.division.experts import expert_weights
 from ridgeline.parallel.division.labels import base
@@ -57,6 +59,8 @@ class Step:
     ----------
     sharded
         How the graph is divided.
+    staying
+        Of each part, the weights that stay on chip over micro-batches.
     """
 
     def __init__(
@@ -65,8 +69,10 @@ class Step:
         writer: Writer,
         cut: Partition,
         sharded: ShardedGraph,
+        staying: Sequence[Staying],
     ) -> None:
         self.plan, self.writer, self.cut, self.sharded = plan, writer, cut, sharded
+        self.staying = staying
         self.builder, self.wires, self.mesh = writer.builder, writer.wires, writer.mesh
         self.ends = Ends(plan, writer, cut)
         self.endless = is_endless(plan.schedule, plan.pipeline)
@@ -167,12 +173,13 @@ class Step:
         gathered = self.messages.gathered(part.receipts)
         experts = self.writer.host.experts(part.graph) if self.writer.host else {}
         look = look_of(part, kept, sent, gathered, ties, experts)
-        known = self._looks.get(look.key)
+        key = (*look.key, self.staying[number])
+        known = self._looks.get(key)
         names = known[0].names(look) if known is not None else None
         if known is not None and names is not None:
             return again(self.writer, known[1], known[2], team, part, receipts, names)
         blocks = self._written(team, number, receipts, kept)
-        self._looks.setdefault(look.key, (look, blocks, team))
+        self._looks.setdefault(key, (look, blocks, team))
         return blocks
 
     def _written(
@@ -224,6 +231,7 @@ class Step:
                     or (phase == END and plan.stack.optimizer.impl in TOGETHER),
                     moves=at_end if phase == END else Moved(),
                     checked=plan.stack.optimizer.loss_scale_check and phase == END,
+                    staying=self.staying[number],
                 )
                 if plan.overlaps_experts:
                     in_pace(pieces[phase, later].block)

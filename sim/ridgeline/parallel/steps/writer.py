@@ -14,6 +14,7 @@ import numpy as np
 
 from ridgeline.engine.blocks import port
 from ridgeline.engine.builder import ProgramBuilder
+from ridgeline.kernels.residence import NONE_STAY, Staying
 from ridgeline.parallel.division.labels import GRID
 from ridgeline.parallel.division.ring import HOP
 from ridgeline.parallel.division.shard import COLLECTIVES
@@ -79,6 +80,7 @@ class Writer:
         together: bool = False,
         moves: Moved = _NOTHING,
         checked: bool = False,
+        staying: Staying = NONE_STAY,
     ) -> Piece:
         """Write what a team does with some ops of a graph.
 
@@ -104,6 +106,8 @@ class Writer:
             What is read and written by copies before the first op.
         checked
             The host waits for these copies before it issues the first op.
+        staying
+            Which weights stay on chip over micro-batches.
         """
         block, size = TeamBlock(), len(team)
         chain = [port(r) for r in range(size)]
@@ -115,7 +119,7 @@ class Writer:
         before = self._bucket_copies(block, team, graph.ops[ops[0]], moves, chain, before)
         awaited_first = chain if checked else None
         issuing = None if together else self._issuing(block, team, awaited_first, graph, ops)
-        row_of = self.rows.of(graph)
+        row_of = self.rows.of(graph, staying)
         for i, changes in zip(ops, entries, strict=True):
             op = graph.ops[i]
             copying.come_to(op)

@@ -21,6 +21,7 @@ from ridgeline.kernels import OpCost
 from ridgeline.kernels.cost import level_bandwidth
 from ridgeline.kernels.shares import achievable_share
 from ridgeline.parallel.steps.host import ISSUE
+from ridgeline.report.uncertainty.device_range import range_of
 from ridgeline.report.uncertainty.distributions import (
     ClassKey,
     ModelError,
@@ -29,7 +30,7 @@ from ridgeline.report.uncertainty.distributions import (
     scatter,
     spread,
 )
-from ridgeline.report.uncertainty.ground import ground_of
+from ridgeline.report.uncertainty.ground import ground_of, of_step
 from ridgeline.workload.graph import Op
 
 if TYPE_CHECKING:
@@ -54,10 +55,27 @@ def uncertainty(result: Result, seed: int = SEED) -> dict[str, dict[str, float]]
     step = ground_of(result.details).step
     if step is None:
         return None
+    return _intervals(result, step.error, seed)
+
+
+def new_device_range(result: Result, seed: int = SEED) -> dict[str, dict[str, float]] | None:
+    """Return what `uncertainty` would be if no step on the device had been measured.
+
+    None where it was not measured anyway, or no other device tells.
+    """
+    details = result.details
+    kind = of_step(details)
+    error = range_of(kind.range_kind, details.cluster.device, left_out=True)
+    if error is None or ground_of(details).step is None:
+        return None
+    return _intervals(result, error, seed)
+
+
+def _intervals(result: Result, error: ModelError, seed: int) -> dict[str, dict[str, float]]:
     samples = sample(result, seed)
     power = model_error("energy")
     rng = np.random.Generator(np.random.PCG64([seed, 1]))
-    slower = np.exp(_stratified(step.error, rng))
+    slower = np.exp(_stratified(error, rng))
     hungrier = slower * np.exp(_stratified(power, rng))
     times = _STRATA // len(samples.step_time_s)
     return {

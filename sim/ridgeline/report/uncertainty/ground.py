@@ -9,11 +9,13 @@ all, or the software is a bound, nothing is stated. ``step_errors.csv`` has the 
 from __future__ import annotations
 
 import csv
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from typing import TYPE_CHECKING, NamedTuple
 
+from ridgeline.hardware.device import Device
+from ridgeline.report.uncertainty.device_range import WORDS, Distance, distance_of, range_of
 from ridgeline.report.uncertainty.distributions import ModelError
 from ridgeline.software.stack import Stack
 
@@ -38,6 +40,8 @@ class StepError:
         Rows of the family on devices of the maker, and how many devices and sources they have.
     most_devices
         Devices of the largest of these steps.
+    distance
+        Of the step's device from those that were measured.
     """
 
     error: ModelError
@@ -49,6 +53,7 @@ class StepError:
     devices: int
     sources: int
     most_devices: int
+    distance: Distance = "own"
 
     @property
     def text(self) -> str:
@@ -61,6 +66,8 @@ class StepError:
             for what, share in (("device", self.error.by_device), ("source", self.error.by_source))
             if share is not None
         ]
+        if self.distance != "own":
+            shares.append(f"as wide as {WORDS[self.distance]}")
         return "; ".join([f"5 to 95 %: the machine's parameters, and errors of {whose}", *shares])
 
 
@@ -85,8 +92,8 @@ def ground_of(details: Details) -> Ground:
     stack, plan = details.plan.stack, details.plan
     if stack.bound:
         return Ground(None, f"{stack.name} is a bound, which no measurement can be compared with")
-    kind, family, vendor = of_step(details)
-    step = step_errors().get(StepKind(kind, family, vendor))
+    kind, family, vendor = cell = of_step(details)
+    step = step_errors().get(cell)
     if step is None:
         maker = f"{vendor} devices" if vendor else "devices without a maker"
         words = kind.replace("-", " ") if kind != "llm" else "language model"
@@ -97,7 +104,22 @@ def ground_of(details: Details) -> Ground:
             f"{plan.devices:,} devices; the most of a measured step of {family} software on"
             f" {vendor} devices are {step.most_devices:,}",
         )
+    step = _at_distance(step, cell, details.cluster.device)
     return Ground(step, step.text)
+
+
+def _at_distance(step: StepError, cell: StepKind, device: Device) -> StepError:
+    """Return the errors as wide as they are on a device that is so far from measured ones."""
+    distance = distance_of(cell.range_kind, device)
+    if distance in (None, "own"):
+        return step
+    error = range_of(cell.range_kind, device)
+    if error is None:
+        return step
+    assert distance is not None
+    known = step.error
+    error = replace(error, by_device=known.by_device, by_source=known.by_source)
+    return replace(step, error=error, distance=distance)
 
 
 class StepKind(NamedTuple):
@@ -106,6 +128,11 @@ class StepKind(NamedTuple):
     kind: str
     family: str
     vendor: str
+
+    @property
+    def range_kind(self) -> str:
+        """Kind of prediction by which ranges are stated of devices without measured steps."""
+        return " ".join(self)
 
 
 def of_step(details: Details) -> StepKind:

@@ -16,6 +16,7 @@ from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.study.calibrate import kernel_shares
 from ridgeline.study.import_rows import kernels as deepbench
 from ridgeline.study.import_rows.names import find_name
+from ridgeline.study.import_rows.nccl_tests import is_log, read_nccl_tests
 from ridgeline.study.validate import (
     attention,
     cast,
@@ -241,14 +242,18 @@ KINDS = (
 
 
 def read_table(path: str | Path) -> list[Row]:
-    """Read the rows of a CSV, gzipped CSV or Parquet file.
+    """Read the rows of a CSV, gzipped CSV or Parquet file, or a log of nccl-tests.
 
     Raises
     ------
     ConfigError
         If it cannot be read, or has no rows.
     """
-    rows = _read_parquet(Path(path)) if Path(path).suffix == PARQUET else read_rows(Path(path))
+    file = Path(path)
+    if is_log(file):
+        rows = [Row(str(file), line, values) for line, values in read_nccl_tests(file)]
+    else:
+        rows = _read_parquet(file) if file.suffix == PARQUET else read_rows(file)
     if not rows:
         raise ConfigError("there are no rows", file=str(path))
     return rows

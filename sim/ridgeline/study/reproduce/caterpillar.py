@@ -107,7 +107,7 @@ def _cost(network: str, name: str, *, fitted: bool = True) -> tuple[SampleCost, 
     how, device = method(name), _device(network, fitted=fitted)
     samples = how.batch if how.matrix else 1
     graph = _products(published()["networks"][network]["widths"], how, samples)
-    places = residence(graph, device)
+    places = residence(graph, device).found
     kinds = [described(op, graph, places[id(op)]) for op in graph.ops]
     costs = price_all(kinds, device)
     clock_hz, rates = _grid(device).clock.value, peak_rates(device)

@@ -10,8 +10,11 @@ from functools import lru_cache
 from typing import Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.hardware.device import Device
 from ridgeline.network.collectives import CollectiveResult
 from ridgeline.study.collective_point import CollectivePoint
+from ridgeline.study.import_rows.names import find_name
+from ridgeline.study.validate.measured import device_named
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.rows import Row
 from ridgeline.study.validate.stated import stated
@@ -104,5 +107,11 @@ def _as_time(
         device=row.text("device_key"),
         format=row.text("dtype"),
         kind=f"{row.text('operation')}{' between nodes' if (row.whole('nodes') or 1) > 1 else ''}",
-        **stated(MEASURED_CALLS, result.time_s),
+        **stated(MEASURED_CALLS, result.time_s, device=_device(row)),
     )
+
+
+def _device(row: Row) -> Device | None:
+    """Return the described device of a measured call, by whose distance its range is stated."""
+    name = find_name("devices", row.text("device_key"))
+    return None if name is None else device_named(name)

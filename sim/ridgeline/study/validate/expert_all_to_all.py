@@ -86,7 +86,7 @@ def _one(row: Row) -> Outcome:
         device=device,
         format=row.text("dtype") or "not stated",
         kind=kind,
-        **stated("expert-all-to-all", predicted_s),
+        **stated("expert-all-to-all", predicted_s, device=measured.device_named(device)),
     )
 
 

@@ -60,7 +60,7 @@ def _one(row: Row) -> Outcome:
         format=format_,
         kind=f"{op} {pass_}",
         command=f"ridgeline {words} --device {name} --format {format_} --quantity time_s",
-        **stated("rnn" if op in CELLS else op, result.time_s, spread),
+        **stated("rnn" if op in CELLS else op, result.time_s, spread, device),
     )
 
 

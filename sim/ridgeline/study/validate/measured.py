@@ -269,7 +269,7 @@ def outcome_of(
     """Return the outcome of a priced row."""
     row, call = made.row, made.call
     group = f"{made.device} {call.format} {call.kind}"
-    kind: Stated = stated(FRAMEWORK_CALLS.get(suite, suite), predicted)
+    kind: Stated = stated(FRAMEWORK_CALLS.get(suite, suite), predicted, device=made.machine)
     return Outcome(
         file=row.file,
         line=row.line,

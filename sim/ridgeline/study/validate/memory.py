@@ -40,5 +40,5 @@ def _further(step: NormalRow, result: Result, predicted: float) -> dict[str, Any
     return {
         "points": full,
         "verdict": result.fits != full if step.quantity in {_FITS, _TOTAL} else None,
-        **stated("verdict" if full else "memory", predicted),
+        **stated("verdict" if full else "memory", predicted, device=result.details.cluster.device),
     }

@@ -90,7 +90,7 @@ def _one(row: Row) -> Outcome:
         format=row.text("format"),
         kind=f"{mode}{'' if devices == 1 else f', {how}'}",
         published=_published(row, degree),
-        **stated("model-latency", predicted),
+        **stated("model-latency", predicted, device=result.details.cluster.device),
     )
 
 

@@ -45,6 +45,8 @@ class Outcome:
         rows like it; by the name of that statement.
     limit
         What a prediction must not exceed: a board's power limit.
+    p05_left_out, p95_left_out
+        The range that would be stated if no row of the device had been measured.
     """
 
     file: str
@@ -69,6 +71,8 @@ class Outcome:
     kind: str = ""
     published: Mapping[str, float] = field(default_factory=dict)
     limit: float | None = None
+    p05_left_out: float | None = None
+    p95_left_out: float | None = None
 
     @property
     def error(self) -> float:
@@ -84,10 +88,18 @@ class Outcome:
             return None
         return self.p05 <= self.measured <= self.p95
 
+    @property
+    def covered_left_out(self) -> bool | None:
+        """As `covered`, of the range without the device's rows."""
+        if self.p05_left_out is None or self.p95_left_out is None:
+            return None
+        return self.p05_left_out <= self.measured <= self.p95_left_out
+
     def by(self, name: str) -> Outcome:
         """Return the outcome of a trivial predictor; where it says nothing, it is not a number."""
         predicted = self.trivial.get(name, float("nan"))
-        return replace(self, predicted=predicted, trivial={}, p05=None, p95=None)
+        return replace(self, predicted=predicted, trivial={}, p05=None, p95=None, p05_left_out=None,
+                       p95_left_out=None)  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields and the error as plain values."""

@@ -38,8 +38,9 @@ Keep = Callable[[Row], bool]
 def predict_runs(rows: Iterable[Row], suite: str, trivial: Trivial) -> Iterator[Outcome | Skipped]:
     """Predict the quantity of every row."""
 
-    def stated_of(step: NormalRow, _: Result, predicted: float) -> dict[str, Any]:
-        return {**stated("node-power" if step.quantity.startswith("node_") else suite, predicted)}
+    def stated_of(step: NormalRow, result: Result, predicted: float) -> dict[str, Any]:
+        kind = "node-power" if step.quantity.startswith("node_") else suite
+        return {**stated(kind, predicted, device=result.details.cluster.device)}
 
     return predict_steps(rows, trivial, stated_of)
 

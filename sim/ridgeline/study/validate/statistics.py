@@ -28,6 +28,8 @@ class Summary:
         Spearman's, within each sweep; the mean over the sweeps.
     coverage
         Share of the measurements inside the stated range of 5 to 95 %, of the rows that have one.
+    coverage_left_out
+        The same with each row's device left out of everything that the range rests on.
     """
 
     n: int
@@ -41,6 +43,7 @@ class Summary:
     bias: float | None
     rank_correlation: float | None
     coverage: float | None
+    coverage_left_out: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the figures by name."""
@@ -57,8 +60,6 @@ def summarise(outcomes: Sequence[Outcome], skipped: int) -> Summary:
     weight /= weight.sum()
     error = np.array([o.error for o in rows])
     size = np.abs(error)
-    covered = [(w, o.covered) for w, o in zip(weight, rows, strict=True) if o.covered is not None]
-    stated = sum(w for w, _ in covered)
     return Summary(
         n=len(rows),
         skipped=skipped,
@@ -70,8 +71,16 @@ def summarise(outcomes: Sequence[Outcome], skipped: int) -> Summary:
         within_25pct=float(weight @ (size <= 0.25)),
         bias=float(weight @ error),
         rank_correlation=_rank_correlation(rows),
-        coverage=float(sum(w for w, inside in covered if inside) / stated) if covered else None,
+        coverage=_coverage(weight, [o.covered for o in rows]),
+        coverage_left_out=_coverage(weight, [o.covered_left_out for o in rows]),
     )
+
+
+def _coverage(weights: Floats, inside: Sequence[bool | None]) -> float | None:
+    """Return the share of weight inside, of the rows that have a range."""
+    known = [(w, is_in) for w, is_in in zip(weights, inside, strict=True) if is_in is not None]
+    stated = sum(w for w, _ in known)
+    return float(sum(w for w, is_in in known if is_in) / stated) if known else None
 
 
 def weighted_quantile(values: Floats, weights: Floats, share: float) -> float:
