@@ -1,6 +1,6 @@
 """Fit the constants of library kernels across devices, and say what they are worth without them.
 
-    python benchmarks/fit_kernels.py [--write] [--quick] TABLE_OF_CONSTANTS MEASURED ...
+    python benchmarks/fit_kernels.py [--write] [--rounds N] TABLE_OF_CONSTANTS MEASURED ...
     python benchmarks/fit_kernels.py --write experts moe_fused.csv
 
 Constants (`kernels.library`) are fitted to calls of one kernel of one framework on the devices of
@@ -324,6 +324,7 @@ def main() -> None:
     calls = read_calls(asked.name, asked.tables)
     lines = fit_table(calls, asked.rounds)
     fitted = predicted_by(calls, lines)
+    _show(f"{asked.name}: all, in the fit", [fitted])
     by_shape = without(calls, lines, calls.shapes.astype(str), asked.rounds)
     by_device = without(calls, lines, calls.devices, asked.rounds)
     if asked.write:

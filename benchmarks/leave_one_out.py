@@ -10,7 +10,9 @@ the host (``host``); for norms and softmax of eager PyTorch, launches of the hos
 is fitted to the rows of all other devices, each of which weighs as much as another, and the rows of
 the device are predicted with it. The form that is best on devices left out is kept, fitted to all,
 where it is better than nothing by a tenth; so is one for other frameworks, with each framework left
-out instead. ``--write`` puts these lines into the table that ships.
+out instead. Lines are of a kernel on devices of one library (`Engine.library`), too, where
+frameworks choose kernels by generation; of one device alone, if they halve the error. ``--write``
+puts these lines into the table that ships.
 
 A fit minimises the mean of |prediction / measurement - 1|, or of the absolute logarithm of that
 ratio where this is better on devices left out.
@@ -37,7 +39,13 @@ from ridgeline.study.validate import (
     norm,
     softmax,
 )
-from ridgeline.study.validate.call_starts import FILE, NO_START, CallStart, call_start
+from ridgeline.study.validate.call_starts import (
+    FILE,
+    HOST_SLOWDOWN,
+    NO_START,
+    CallStart,
+    call_start,
+)
 from ridgeline.study.validate.measured import PricedRow
 from ridgeline.study.validate.rows import SHIPPED, read_rows
 
@@ -62,6 +70,7 @@ _SLOWDOWNS = np.array([
 _HOSTS = np.arange(10, 420, 10) * 1e-6
 _LAUNCHES = np.arange(0.0, 4.0, 0.05)
 _BETTER = 0.9
+_FAR_BETTER = 0.5  # of a line that no device could be left out of
 _LEAST_ROWS = 30
 FIELDS = ("suite", "variant", "framework", "kernel", "start_us", "slowdown", "host_us", "launches",
           "fitted_to", "error_before", "error_left_out")  # fmt: skip
@@ -75,6 +84,7 @@ class Rows:
     measured_s: Floats
     kernels_s: Floats
     host_s: Floats
+    host_slowdown: Floats
 
     @classmethod
     def of(cls, rows: Sequence[PricedRow]) -> Rows:
@@ -83,6 +93,7 @@ class Rows:
             np.array([row.row.number("time_us") * 1e-6 for row in rows]),
             np.array([row.price.time_s for row in rows]),
             np.array([measured.host_launch_s(row.row) for row in rows]),
+            np.array([HOST_SLOWDOWN.get(row.device, 1.0) for row in rows]),
         )
 
     def but(self, device: str, *, only: bool = False) -> Rows:
@@ -93,7 +104,9 @@ class Rows:
         return Rows(*(values[which] for values in vars(self).values()))
 
     def errors(self, start: CallStart) -> Floats:
-        predicted_s = np.maximum(start.host_s, start.slowdown * self.kernels_s + start.device_s)
+        predicted_s = np.maximum(
+            self.host_slowdown * start.host_s, start.slowdown * self.kernels_s + start.device_s
+        )
         return (predicted_s + start.launches * self.host_s) / self.measured_s - 1
 
     @property
@@ -102,9 +115,9 @@ class Rows:
         return 1.0 / np.bincount(which, minlength=len(names))[which]
 
 
-def candidates(suite: str) -> dict[str, list[CallStart]]:
+def candidates(suite: str, rows: Rows) -> dict[str, list[CallStart]]:
     """Return the forms that are tried, by name."""
-    if suite in _BY_HOST:
+    if suite in _BY_HOST or rows.host_s.any():
         return {"launches": [CallStart(launches=float(n)) for n in _LAUNCHES]}
     return {
         "start": [CallStart(float(s)) for s in _STARTS],
@@ -157,7 +170,7 @@ class Choice:
 def choose(suite: str, rows: Rows) -> Choice:
     """Choose a form for the rows of one variant and framework, or kernel."""
     found = []
-    for starts in candidates(suite).values():
+    for starts in candidates(suite, rows).values():
         for loss in _LOSSES:
             start = best(rows, starts, loss)
             errors = left_out(rows, starts, loss)
@@ -184,6 +197,8 @@ def _key(suite: str, row: PricedRow) -> Key:
     framework, kernel = row.row.text("framework"), row.row.text("kernel")
     if suite == "attention":
         return row.call.kind.removesuffix(" window"), row.call.format, framework, kernel
+    if suite == "gemm" and row.host_s:
+        return suite, f"{row.call.format} {row.call.kind}", framework, ""
     if suite == "linear-attention":
         return suite, row.call.kind, framework, kernel
     return suite, row.call.format, framework, kernel
@@ -203,7 +218,10 @@ def lines(suite: str, tables: Sequence[Path]) -> Iterator[dict[str, str]]:
         print(f"{' '.join(key):54} {words:>17} {len(errors):5}  {_words(errors)}")
 
     kernels = grouped(suite, tables)
-    yield from _of_all_frameworks(kernels, show)
+    general: dict[tuple[str, str], CallStart] = {}
+    for line in _of_all_frameworks(kernels, show):
+        general[line["suite"], line["variant"]] = _start_of(line)
+        yield line
     of_framework: dict[Key, dict[str, list[PricedRow]]] = {}
     for key, rows in kernels.items():
         of_framework.setdefault((*key[:3], ""), {})[key[3]] = rows
@@ -218,28 +236,55 @@ def lines(suite: str, tables: Sequence[Path]) -> Iterator[dict[str, str]]:
         if len(bare) >= _LEAST_ROWS and choice.mean < _BETTER * np.abs(bare).mean():
             known = choice.errors
             yield _line(key, rows, choice, bare)
-        for name in by_kernel if len(by_kernel) > 1 else ():
-            if not name:
-                continue
-            mine = names == name
+        elif (
+            key[:2] in general
+            and np.abs(bare).mean() < np.abs(rows.errors(general[key[:2]])).mean()
+        ):
+            yield _line(
+                key, rows, Choice(NO_START, bare, is_left_out=True), bare
+            )  # nothing is added
+        libraries = np.array([_library(str(device)) for device in rows.devices])
+        for name, library in _kernels_and_libraries(names, libraries):
+            mine = (names == name) & ((libraries == library) if library else True)
             own = rows.at(np.flatnonzero(mine))
-            if len(own.devices) < _LEAST_ROWS:
+            if len(own.devices) < _LEAST_ROWS or not (library or len(by_kernel) > 1):
                 continue
             of_kernel = choose(suite, own)
             before = float(np.abs(known[mine]).mean())
-            if of_kernel.is_left_out and of_kernel.mean < _BETTER * before:
-                yield _line((*key[:3], name), own, of_kernel, known[mine])
+            enough = of_kernel.is_left_out or (library and of_kernel.mean < _FAR_BETTER * before)
+            if enough and of_kernel.mean < _BETTER * before:
+                line = (*key[:3], f"{name}@{library}" if library else name)
+                yield _line(line, own, of_kernel, known[mine])
                 known = known.copy()
                 known[mine] = of_kernel.errors
-                show((*key[:3], name), "devices left out", of_kernel.errors)
+                show(line, "devices left out", of_kernel.errors)
         shipped = np.concatenate(
-            [Rows.of(found).errors(call_start(*key[:3], name)) for name, found in by_kernel.items()]
+            [
+                rows.at(np.flatnonzero(mine)).errors(call_start(*key[:3], str(name), str(library)))
+                for name, library in {
+                    (str(n), str(b)) for n, b in zip(names, libraries, strict=True)
+                }
+                if (mine := (names == name) & (libraries == library)).any()
+            ]
         )
         for (words, made), errors in zip(every.items(), (bare, known, shipped), strict=True):
             made.append(errors)
             show(key, words, errors)
     for words, made in every.items():
         show((suite, "all"), words, np.concatenate(made))
+
+
+def _library(device: str) -> str:
+    return measured.library_of(measured.device_named(device))
+
+
+def _kernels_and_libraries(
+    names: NDArray[np.str_], libraries: NDArray[np.str_]
+) -> list[tuple[str, str]]:
+    """Return each kernel of all devices, then each of the devices of one library."""
+    kernels = sorted({str(name) for name in names} - {""})
+    own = sorted({(str(n), str(b)) for n, b in zip(names, libraries, strict=True)})
+    return [(name, "") for name in kernels] + [(n, b) for n, b in own if n and b]
 
 
 def _of_all_frameworks(
@@ -256,6 +301,12 @@ def _of_all_frameworks(
         if choice.is_left_out and choice.mean < _BETTER * np.abs(bare).mean():
             show(key, "frameworks left out", choice.errors)
             yield _line(key, rows, choice, bare, "frameworks")
+
+
+def _start_of(line: Mapping[str, str]) -> CallStart:
+    names = ("start_us", "slowdown", "launches", "host_us")
+    start_us, slowdown, launches, host_us = (float(line[name]) for name in names)
+    return CallStart(start_us * 1e-6, slowdown, launches, host_us * 1e-6)
 
 
 def _line(

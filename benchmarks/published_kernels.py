@@ -35,7 +35,7 @@ SOURCES = {
     "v100-sxm2-16gb": Measured("NV_V100", {}),
     "v100-sxm2-32gb": Measured("NV_V100", {}),
     "p100-sxm2": Measured("NV_P100", PCIE_BOARD),
-    "p100-pcie": Measured("NV_P100", {}),
+    "p100-pcie": Measured("NV_P100", {"engines.cuda-cores.library": None}),  # of its time
     "titan-x-maxwell": Measured("NV_TitanX", {}),
     "titan-x-pascal": Measured("NV_TitanX_Pascal", {}),
     "gtx-1080ti": Measured("NV_1080Ti", {}),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, overload
 
@@ -27,6 +27,7 @@ from ridgeline.parallel.plans.resolved import ResolvedPlan, resolved
 from ridgeline.parallel.plans.stack_choice import check_stack, choose_stack
 from ridgeline.report.account import (
     energy_account,
+    fullest_account,
     kept_account,
     memory_account,
     time_account,
@@ -150,7 +151,6 @@ def simulate(
         raise RidgelineError(
             f"the plan needs {plan.devices} devices, but {cluster.name} has {cluster.max_devices}"
         )
-    check_one_kind(cluster, plan.devices)
     stack, chosen_by = choose_stack(software, model, cluster, plan)
     run = resolved(plan, stack, cluster, model)
     precision = run.precision or default_precision(model.network.precision, cluster.device)
@@ -169,16 +169,6 @@ def simulate(
 
         result = with_wait(result, wait_s)
     return result if dataset is None else _fed(result, dataset)
-
-
-def check_one_kind(cluster: Cluster, devices: int) -> None:
-    """Refuse a step on devices of several kinds."""
-    kinds = {device.name for device in cluster.devices_of(devices)} if cluster.is_mixed else set()
-    if len(kinds) > 1:
-        raise RidgelineError(
-            f"{cluster.name}: {devices} devices are of several kinds ({', '.join(sorted(kinds))}),"
-            " which no step is simulated on; take those of one kind"
-        )
 
 
 def _whole(run: ResolvedPlan, most: int | None, played: _Played) -> Result:
@@ -240,16 +230,18 @@ def _played(
     run, network, graph, lowered, timeline = step
     wide, device = run.widest(), cluster.device
     time = time_account(lowered, timeline, device)
-    memory = memory_account(timeline)
+    memory, capacity, fits = _memory(lowered, timeline, device)
+    idle_w = device.idle_power.value  # a device, on average
+    if lowered.kinds:
+        every = (one.idle_power.value for one in cluster.devices_of(run.devices))
+        idle_w = math.fsum(every) / run.devices
     step_time_s = timeline.makespan_s
     useful = graph.useful_flops * wide.micro_batches * wide.data
     repeated = lowered.graph.recomputed_flops * wide.sharing / graph.useful_flops
-    achieved = (
-        useful * issued_share(lowered) / step_time_s / (matrix_peak(lowered, cluster) * run.devices)
-    )
+    achieved = useful * issued_share(lowered) / step_time_s / _peaks(lowered, cluster, run.devices)
     samples_per_s = run.global_batch / step_time_s
-    traffic_bytes = traffic_account(timeline)
-    check_ledger(timeline, device, run.devices)
+    if not lowered.kinds:
+        check_ledger(timeline, device, run.devices)
     return Result(
         step_time_s=step_time_s,
         samples_per_s=samples_per_s,
@@ -258,13 +250,13 @@ def _played(
         mfu=achieved,
         hfu=achieved * (1 + repeated),
         time_s=time.parts_s,
-        energy_j=energy_account(timeline, device.idle_power.value, run.devices),
-        memory_bytes={**memory, "capacity": int(device.capacity_bytes)},
-        traffic_bytes=traffic_bytes,
+        energy_j=energy_account(timeline, idle_w, run.devices),
+        memory_bytes={**memory, "capacity": capacity},
+        traffic_bytes=traffic_account(timeline),
         kept_bytes=kept_account(lowered, timeline),
         bound=next(iter(time.limits_s)),
         limits_s=time.limits_s,
-        fits=memory["total"] <= device.capacity_bytes,
+        fits=fits,
         details=Details(network, graph, cluster, run, lowered, timeline, chosen_by=chosen_by),
     )
 
@@ -434,7 +426,37 @@ def issued_share(lowered: Lowered) -> float:
     return math.fsum(flops * issued for flops, issued in pairs) / done if done else 1.0
 
 
-def matrix_peak(lowered: Lowered, cluster: Cluster) -> float:
+def _memory(
+    lowered: Lowered, timeline: Timeline, device: Device
+) -> tuple[dict[str, int], int, bool]:
+    """Return what the fullest rank holds, its capacity, and whether every rank fits.
+
+    On devices of several kinds the fullest is that with the least room left.
+    """
+    if not lowered.kinds:
+        memory, capacity = memory_account(timeline), int(device.capacity_bytes)
+        return memory, capacity, memory["total"] <= device.capacity_bytes
+    sizes = [
+        int(lowered.device_of_rank(rank, device).capacity_bytes)
+        for rank in range(len(lowered.classes))
+    ]
+    memory, rank = fullest_account(timeline, sizes)
+    return memory, sizes[rank], memory["total"] <= sizes[rank]
+
+
+def _peaks(lowered: Lowered, cluster: Cluster, devices: int) -> float:
+    """Return the dense peak, in FLOP/s, of all devices together."""
+    first = matrix_peak(lowered, cluster.device)
+    if not lowered.kinds:
+        return first * devices
+    each = [first]
+    each += [
+        matrix_peak(replace(lowered, op_costs=kind.op_costs), kind.device) for kind in lowered.kinds
+    ]
+    return math.fsum(each[kind] for kind in lowered.kind_of_rank)
+
+
+def matrix_peak(lowered: Lowered, device: Device) -> float:
     """Dense peak, in FLOP/s, of the engine and format that most of the matrix FLOPs run on."""
     done: dict[str, float] = {}
     for i, flops in lowered.graph.contractions:
@@ -443,4 +465,4 @@ def matrix_peak(lowered: Lowered, cluster: Cluster) -> float:
     if not done:
         raise RidgelineError("the model has no matrix or convolution op, so it has no MFU")
     engine, _, format_ = max(done, key=lambda name: done[name]).rpartition(".")
-    return cluster.device.engines[engine].rates[format_].value
+    return device.engines[engine].rates[format_].value

@@ -121,11 +121,11 @@ def test_a_ledger_has_what_a_lower_voltage_saves() -> None:
 
 
 def test_measured_shares_hold_at_the_design_power() -> None:
-    """By the energy table this product draws more than the 700 W that it was measured at."""
-    free_s, free_w = drawn_w("h100-sxm5-80gb", 8192)
-    assert free_w == pytest.approx(700)
-    assert drawn_w("h100-sxm5-80gb", 8192, power_limit="700 W")[0] == free_s
-    assert drawn_w("h100-sxm5-80gb", 8192, power_limit="690 W")[0] > free_s
+    """By the energy table this product would draw more than a design power of 500 W."""
+    free_s, free_w = drawn_w("h100-sxm5-80gb", 8192, tdp="500 W")
+    assert free_w == pytest.approx(500)
+    assert drawn_w("h100-sxm5-80gb", 8192, tdp="500 W", power_limit="500 W")[0] == free_s
+    assert drawn_w("h100-sxm5-80gb", 8192, tdp="500 W", power_limit="490 W")[0] > free_s
 
 
 def test_a_step_says_that_its_clock_is_limited() -> None:
@@ -144,5 +144,39 @@ def test_a_step_says_that_its_clock_is_limited() -> None:
 
 
 def test_a_limit_below_idle_power_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"power_limit.*more than the idle power, 42.9 W"):
+    with pytest.raises(ConfigError, match=r"power_limit.*more than the idle power, 36 W"):
         load_device("v100-sxm2-16gb", {"power_limit": "30 W"})
+
+
+BETTER = {
+    "engines.tensor-cores.rates.fp16.value": ("FLOP/s", 1.0),
+    "memory.hbm.bandwidth.value": ("B/s", 1.0),
+    "memory.l2.bandwidth.value": ("B/s", 1.0),
+    "idle_power.value": ("W", -1.0),
+}
+"""Data-sheet values of a device with their units, and whether more (1) or less (-1) is better."""
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    size=st.sampled_from([256, 1024, 4096]),
+    factors=st.dictionaries(st.sampled_from(sorted(BETTER)), st.floats(1.0, 2.0), min_size=1),
+    name=st.sampled_from(["v100-sxm2-16gb", "h100-sxm5-80gb"]),
+)
+def test_a_better_device_never_takes_more_energy(
+    size: int, factors: dict[str, float], name: str
+) -> None:
+    plain = load_device(name)
+    fields = {}
+    for path, factor in factors.items():
+        found: Any = plain
+        for part in path.split("."):
+            found = found[part] if isinstance(found, dict) else getattr(found, part)
+        unit, better = BETTER[path]
+        fields[path] = f"{found * factor**better} {unit}"
+    before, after = (
+        gemm(size, size, size, device=load_device(name, some), format="fp16")
+        for some in ({}, fields)
+    )
+    assert after.time_s <= before.time_s * (1 + 1e-9)
+    assert after.energy_j["total"] <= before.energy_j["total"] * (1 + 1e-9)

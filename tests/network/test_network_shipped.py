@@ -44,10 +44,11 @@ def test_arithmetic_of_the_energy_tables(
     for entry, pj in expected.items():
         assert table.price_j(entry, "J/FLOP") * 1e12 == pytest.approx(pj, rel=0.006), entry
     scale = (node / 7) ** ALPHA
+    measured = 1.5 if name == "gpu-5nm" else 1.0  # by the power of kernels, decision 0149
     memory = {
-        "registers": operands / 128,
-        "sram.l1": 1.59 * scale,
-        "sram.l2": 4.71 * scale,
+        "registers": measured * operands / 128,
+        "sram.l1": measured * 1.59 * scale,
+        "sram.l2": measured * 4.71 * scale,
         "dram.hbm2": 3.97 + (13.11 - 3.97) * scale,
     }
     for entry, pj in memory.items():

@@ -195,7 +195,7 @@ def test_a_figure_is_stamped_as_simulated_and_has_units(any_result: Result, kind
     ):
         assert part in stamp
     assert "(" in ax.get_xlabel()
-    numeric = kind in {"roofline", "memory"}  # the other vertical axes carry names
+    numeric = kind in {"roofline", "memory", "power"}  # the other vertical axes carry names
     assert ("(" in ax.get_ylabel()) == numeric
     assert ax.get_title(loc="left")
 

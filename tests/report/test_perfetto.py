@@ -116,7 +116,7 @@ def test_a_small_collective_is_limited_by_latency(unfolded: Result) -> None:
 
 def test_counters_follow_the_memory_of_each_rank(any_result: Result) -> None:
     timeline = any_result.details.timeline
-    counters = events(any_result, "C")
+    counters = [event for event in events(any_result, "C") if event["name"] == "memory"]
     for rank in range(len(timeline.program.rank_multiplicity)):
         times, held = timeline.memory_profile(rank)
         mine = [event for event in counters if event["pid"] == rank]
@@ -125,6 +125,19 @@ def test_counters_follow_the_memory_of_each_rank(any_result: Result) -> None:
         assert all(tuple(e["args"]) == timeline.program.memory_kinds for e in mine)
     peak = max(sum(event["args"].values()) for event in counters)
     assert peak == any_result.memory_bytes["total"]
+
+
+def test_the_power_counter_integrates_to_the_energy_of_the_step(any_result: Result) -> None:
+    program = any_result.details.timeline.program
+    counters = [event for event in events(any_result, "C") if event["name"] == "power"]
+    total_j = 0.0
+    for rank, alike in enumerate(program.rank_multiplicity.tolist()):
+        mine = [event for event in counters if event["pid"] == rank]
+        times_s = np.array([event["ts"] for event in mine]) / 1e6
+        powers_w = np.array([event["args"]["W"] for event in mine])
+        total_j += alike * float(np.diff(times_s) @ powers_w[:-1])
+        assert powers_w[-1] == 0.0
+    assert total_j == pytest.approx(any_result.energy_j["total"], rel=1e-9)
 
 
 def test_the_file_is_json_that_says_what_it_is(result: Result, tmp_path: Path) -> None:

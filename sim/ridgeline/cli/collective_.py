@@ -27,7 +27,7 @@ def collective_(
     ranks_per_node: Whole | None = None,
     algorithm: str = "auto",
     library: str = "nccl",
-    launch: Literal["queued", "eager"] = "queued",
+    launch: Literal["queued", "stream", "eager"] = "queued",
     number_format: str | None = None,
     cost: str | None = None,
     compression: str | None = None,
@@ -60,7 +60,8 @@ def collective_(
     library
         nccl, or a serving framework whose own all-reduce is taken: vllm, sglang, trtllm.
     launch
-        queued: the host is ahead of the device, or replays a graph; eager: launched call by call.
+        queued: the host is ahead of the device, or replays a graph; stream: as nccl-tests without
+        graphs; eager: launched call by call from PyTorch.
     number_format
         Of the values, where that matters: int8 is not added up in switches.
     cost

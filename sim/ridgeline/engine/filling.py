@@ -83,6 +83,37 @@ def filled(
     )
 
 
+def with_rows(
+    program: Program,
+    filling: Filling,
+    names: Sequence[str],
+    capacity: Sequence[float],
+    accounts: Sequence[Account],
+) -> Program:
+    """Return a program with more cost rows of one phase, private resources and accounts behind."""
+    p, n = program, len(filling.latency_s)
+    works = p.work_ptr[-1] + np.array(filling.work_ptr[1:], np.int64)
+    events = p.event_ptr[-1] + np.array(filling.event_ptr[1:], np.int64)
+    more = np.array(capacity, np.float64)
+    return replace(
+        p,
+        resource_names=(*p.resource_names, *names),
+        capacity=np.concatenate((p.capacity, more)),
+        shared=np.concatenate((p.shared, np.zeros(len(more), np.bool_))),
+        accounts=(*p.accounts, *accounts),
+        phase_ptr=np.concatenate((p.phase_ptr, p.phase_ptr[-1] + 1 + np.arange(n))),
+        latency_s=np.concatenate((p.latency_s, np.array(filling.latency_s, np.float64))),
+        repeat=np.concatenate((p.repeat, np.ones(n, np.int64))),
+        weight=np.concatenate((p.weight, np.ones(n))),
+        work_ptr=np.concatenate((p.work_ptr, works)),
+        work_resource=np.concatenate((p.work_resource, np.array(filling.work_resource, np.int32))),
+        work_amount=np.concatenate((p.work_amount, np.array(filling.work_amount, np.float64))),
+        event_ptr=np.concatenate((p.event_ptr, events)),
+        event_account=np.concatenate((p.event_account, np.array(filling.event_account, np.int32))),
+        event_count=np.concatenate((p.event_count, np.array(filling.event_count, np.float64))),
+    )
+
+
 def _inserted(
     pointer: Ints, where: Ints, more_ptr: Sequence[int], columns: Sequence[tuple[Array, Any]]
 ) -> tuple[Ints, list[Array]]:

@@ -14,7 +14,7 @@ from ridgeline.errors import nearest
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.node import LinkType, Node, priced_links
-from ridgeline.hardware.sourced import Described, Sourced
+from ridgeline.hardware.sourced import DEFAULT, Described, Sourced
 
 Ratio = Annotated[float, Field(ge=1.0, le=1024.0, strict=False)]
 
@@ -222,6 +222,10 @@ class Cluster(Described):
     device_speed_std: Sourced[Annotated[float, Field(ge=0, le=0.5)]] | None = None
     """Standard deviation of the speed of its devices, over their mean: a step waits for the slowest
     of all that it uses. None: `SPEED_STD`, what was measured of others."""
+    pue: Sourced[Annotated[float, Field(ge=1, le=10)]] = Sourced[float](
+        value=1.0, source=DEFAULT, basis="assumed"
+    )
+    """Power usage effectiveness of the building: its power over that of the nodes."""
     software: tuple[str, ...] = Field(default=(), strict=False)
     """Software stacks that it is usually run with, the first that can run a model counts; () as its
     node, or the device, says."""

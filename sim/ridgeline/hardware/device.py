@@ -100,6 +100,10 @@ class Engine(Strict):
     least_sum: Sourced[PositiveInt] | None = None
     """Length of the parts that this library splits the sums of a product into, at least; by default
     that of a present library (`kernels.waves.LEAST_SUM`)."""
+    library: str | None = None
+    """Library of matrix products of the engine's generation, by its name in
+    ``kernels/product_libraries.yaml``: what its kernels lose was fitted across devices. None:
+    `tiles` and `least_sum` say all that there is to say."""
     winograd: Winograd | None = None
     """Kernels that do 3 x 3 convolutions with fewer multiplications; by default there are none.
 

@@ -15,6 +15,7 @@ from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.collective_library import CollectiveLibrary, assumed_library
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable, stated
+from ridgeline.hardware.node_power import NodeParts
 from ridgeline.hardware.sourced import DEFAULT, Count, Described, Positive, Sourced
 
 
@@ -117,8 +118,6 @@ class Host(Strict):
     """One line for people."""
     memory: Sourced[units.Bytes] | None = None
     """That data and offloaded states can use."""
-    power: Sourced[units.Watts] | None = None
-    """Of everything in the node that is not a device; not part of ``energy_j``."""
     cores: Sourced[Count] | None = None
     """Processor cores of the node, which decode the input."""
     clock: Sourced[units.Hertz] | None = None
@@ -147,6 +146,8 @@ class Node(Described):
     """Of one node, devices included; gives costs of clusters."""
     host: Host = Host()
     """The machine around the devices, which feeds them."""
+    power: NodeParts | None = None
+    """Of everything in the node that is not a device; not part of ``energy_j``."""
     energy_table: str | None = None
     """Prices of the links that name an entry."""
     collective_latency: Sourced[units.Seconds] = Sourced[float](

@@ -62,6 +62,9 @@ class Busy:
         Bytes of registers that operands pass inside an array; None: `Engine.instruction` decides.
     exchanged_bytes
         That pass between the tiles of the engine.
+    start_s
+        Fixed time of the kernel where its library states one, instead of the device's launch
+        latency.
     """
 
     peak_flops: float
@@ -79,6 +82,7 @@ class Busy:
     tile: TileChoice | None = None
     registers: Moved | None = None
     exchanged_bytes: float = 0.0
+    start_s: float | None = None
 
 
 class Job(NamedTuple):

@@ -12,8 +12,11 @@ and caches; the farthest memory and the launch of an op have their own. `voltage
 device's; a device that states none keeps its voltage, and its clock unless `power_limit` is set.
 
 Measured shares of the peak (`achievable`) are those at the design power, and at the clock that the
-device has there: a limit at or above the design power then changes no time. The energy of an op
-that would draw more by the energy table is then what the design power leaves.
+device has there: a limit at or above the design power then changes no time. So is the share of its
+bandwidth that the farthest memory of such a device reaches, for ops that it bounds. The energy of
+an op that would draw more by the energy table is then what the design power leaves. A share of a
+tensor core that was taken over from another device, or assumed, is believed against the energy
+table as far as scaled energies may be too high (`_TOO_HIGH`); the clock falls for the rest.
 """
 
 from __future__ import annotations
@@ -28,6 +31,9 @@ from ridgeline.kernels.cost import OpCost, Price, price_of_place
 
 NOTE = "power limit: the clock is lowered, and the voltage as far as the device states it"
 _OFF_BOARD = {HOST, HOST_MEMORY, HOST_LINK}
+_TOO_HIGH = 1.5
+"""By how much the table's energies may be too high where a share that was taken over says so:
+scaled energies are as uncertain (measured kernels ask for 1 to 1.5 times, decision 0149)."""
 _STEPS = 60  # of bisection: to the last bits
 
 
@@ -64,15 +70,18 @@ def _limited(cost: OpCost, power: PowerLimit, limit_w: float) -> OpCost:
     allowed_w = limit_w - idle_w
     if energy_j <= allowed_w * spans.time_s:
         return cost
-    measured = device.tdp is not None and bool(device.achievable) and cost.calibrated
-    kept = 1.0  # share of its energy that an op keeps at the clock that it was measured at
-    if measured and device.tdp is not None:
-        kept = min(1.0, (device.tdp.value - idle_w) * spans.time_s / energy_j)
     far_s = spans.memory_s.get(device.far_memory, 0.0)
     near_s = {name: s for name, s in spans.memory_s.items() if name != device.far_memory}
+    clocked_s = max(spans.compute_s, *near_s.values(), 0.0)
+    measured = device.tdp is not None and bool(device.achievable)
+    known = measured and (cost.calibrated or far_s >= clocked_s)
+    kept = 1.0  # share of its energy that an op keeps at the clock that it was measured at
+    if measured and device.tdp is not None and (known or _has_share(cost, device)):
+        kept = min(1.0, (device.tdp.value - idle_w) * spans.time_s / energy_j)
+        kept = kept if known else max(kept, 1.0 / _TOO_HIGH)
     op = _Clocked(
         cost.latency_s,
-        max(spans.compute_s, *near_s.values(), 0.0),
+        clocked_s,
         far_s,
         kept * math.fsum(near_j.values()),
         kept * far_j,
@@ -97,6 +106,19 @@ def _limited(cost: OpCost, power: PowerLimit, limit_w: float) -> OpCost:
         },
         notes=(*cost.notes, NOTE),
     )
+
+
+def _has_share(cost: OpCost, device: Device) -> bool:
+    """Tell whether a share of the peak is stated for one of an op's tensor cores and formats.
+
+    Such shares are of whole products on boards at their design power, or taken over from them.
+    """
+    stated = {
+        f"{row.engine}.{row.format}"
+        for row in device.achievable
+        if device.engines[row.engine].kind == "tensor-core"
+    }
+    return any(name in stated for name in cost.engine_work)
 
 
 def _energies(cost: OpCost, power: PowerLimit) -> tuple[dict[str, float], float]:

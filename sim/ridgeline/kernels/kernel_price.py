@@ -31,11 +31,14 @@ class KernelPrice:
         the farthest memory.
     energy_j
         Of all events, and idle power over its time.
+    saved_j
+        What its events take less, since clock and voltage are below full ones (`clock`).
     """
 
     time_s: float
     roofline_s: float
     energy_j: float
+    saved_j: float = 0.0
 
     @property
     def power_w(self) -> float:
@@ -44,24 +47,24 @@ class KernelPrice:
 
 
 def price_kernels(
-    graphs: Sequence[Graph], device: Device, *, repeated: bool = False
+    graphs: Sequence[Graph], device: Device, *, warm_share: float = 0.0
 ) -> list[KernelPrice]:
     """Return what calls cost on a device; equal ops of different calls are priced once.
 
     Parameters
     ----------
-    repeated
-        Whether each call is repeated over and over, so that the last level on chip still holds
-        what the call before has touched, if it has room for all of it (`WARM_SHARE`).
+    warm_share
+        Of the last level on chip: where each call is repeated over and over, that level still holds
+        what the call before has touched, if this share of it has room for all of it (`WARM_SHARE`).
 
     Raises
     ------
     RidgelineError
         If no engine of the device does the work of one of them.
     """
-    if repeated:
-        device = _keeping(device)
-    found_by = [residence(graph, device).found if repeated else {} for graph in graphs]
+    if warm_share:
+        device = _keeping(device, warm_share)
+    found_by = [residence(graph, device).found if warm_share else {} for graph in graphs]
     kinds = [
         [described(op, graph, found.get(id(op))) for op in graph.ops]
         for graph, found in zip(graphs, found_by, strict=True)
@@ -70,7 +73,11 @@ def price_kernels(
     costs = dict(zip(different, price_all(list(different), device), strict=True))
     rates = peak_rates(device)
     spent = {
-        kind: (cost.spans(rates).time_s, op_energy_j(cost, device)["total"])
+        kind: (
+            cost.spans(rates).time_s,
+            op_energy_j(cost, device)["total"],
+            math.fsum(cost.saved_j.values()),
+        )
         for kind, cost in costs.items()
     }
     found = []
@@ -78,9 +85,10 @@ def price_kernels(
         each = [spent[kind] for kind in kinds_]
         found.append(
             KernelPrice(
-                math.fsum(time_s for time_s, _ in each),
+                math.fsum(time_s for time_s, _, _ in each),
                 roofline_s(graph, device),
-                math.fsum(energy_j for _, energy_j in each),
+                math.fsum(energy_j for _, energy_j, _ in each),
+                math.fsum(saved_j for _, _, saved_j in each),
             )
         )
     return found
@@ -89,16 +97,16 @@ def price_kernels(
 WARM_SHARE = 0.5
 """Of the last level on chip that calls find again what they touched: an L2 of two halves holds what
 both need twice, and does not evict what is oldest. Tried: 0.5, 0.6 and 1; the best on devices that
-are left out (decision 0134)."""
+are left out (decision 0134). Products alone: 0.75 (decision 0140)."""
 
 
-def _keeping(device: Device) -> Device:
+def _keeping(device: Device, share_: float) -> Device:
     """Return a device whose last level on chip keeps tensors from call to call."""
     near = [name for name, level in device.memory.items() if level.kind == "sram"]
     if not near or near[-1] == device.far_memory:
         return device
     level = device.memory[near[-1]]
-    share = Sourced[float](value=WARM_SHARE, source="assumed", basis="assumed")
+    share = Sourced[float](value=share_, source="assumed", basis="assumed")
     kept = level.model_copy(update={"keeps": True, "kept_share": share})
     return device.model_copy(update={"memory": {**device.memory, near[-1]: kept}})
 

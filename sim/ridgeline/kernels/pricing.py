@@ -278,6 +278,7 @@ class _Assembly:
         registers = self._in_registers(flops * zeros.issued, operands, dense)
         for level in self.registers:
             moved[level] = registers
+        launch_s = launch_s if dense.start_s is None else dense.start_s
         parts = dense.latency_parts
         if waiting_s < dense.waiting_s:  # with what is kept, all of the waiting shrinks alike
             parts = parts.times(waiting_s / dense.waiting_s)

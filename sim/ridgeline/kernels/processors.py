@@ -7,17 +7,31 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from ridgeline.hardware.device import Device, MemoryLevel
+from ridgeline.hardware.device import Achievable, Device, MemoryLevel
 from ridgeline.kernels.breakdown import LatencyParts, TileChoice
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.convolution_algorithms import UNFOLDING
 from ridgeline.kernels.filtering import variants
-from ridgeline.kernels.shares import DIRECT, TRANSFORMED, achievable_shares
+from ridgeline.kernels.product_library import (
+    FULL_TILE,
+    cycle_s,
+    inner_bandwidth,
+    product_library,
+    resident,
+)
+from ridgeline.kernels.shares import (
+    DIRECT,
+    MEASURED,
+    TRANSFORMED,
+    achievable_shares,
+    is_plain_product,
+)
 from ridgeline.kernels.traffic import (
     FAST,
     Operands,
     Search,
     accumulator_of,
+    cache_bytes,
     is_private,
     near_levels,
 )
@@ -26,6 +40,7 @@ from ridgeline.kernels.waves import (
     EARLY_TILES,
     LEAST_SUM,
     TILES,
+    KernelLaw,
     Machine,
     Processor,
     best_blockings,
@@ -82,25 +97,40 @@ def in_waves(  # noqa: PLR0915 - one table of kernels
         fill = 1.0
         if device.engines[engine].kind == "tensor-core" and isinstance(op.loops, Conv):
             fill = padding(op.loops)
-        tiles, least_sum, resident, said = _menu(op, device, engine, format_)
+        described = _by_library(op, operands, device, engine, format_, found[0])
+        tiles, least_sum, resident, said = (
+            _menu(op, device, engine, format_) if described is None else described.menu
+        )
         steps = _steps(op, operands)
         a, b = operands.a_bytes / steps, operands.b_bytes  # each product reads all of the weights
-        for variant in variants(op, operands, *found):
-            rate = peak * variant.share / fill
-            menu_of = variant.tiles or tiles
+        for known in variants(op, operands, *found):
+            menu_of = known.tiles or tiles
+            variant = known if described is None else known._replace(share=described.share)
             machine = Machine(
-                processors, rate, near_rate, round_latency_s, launch_s, menu_of, least_sum,
-                () if variant.tiles else resident, inner_rate, warp,
+                processors, peak * variant.share / fill, near_rate, round_latency_s, launch_s,
+                menu_of, least_sum, () if variant.tiles else resident, inner_rate, warp,
             )  # fmt: skip
+            if described is not None:
+                machine = replace(
+                    machine,
+                    round_latency_s=described.round_s,
+                    launch_s=described.split_s,
+                    law=described.law,
+                )
             step = variant.gemm
             if steps > 1:
                 step = replace(step, batch=step.batch // steps)
             far_bytes = operands.far.total + variant.more_bytes - variant.before_bytes
             rest = 0.0 if device.achievable else operands.rest_bytes / steps  # shares hold it
-            kernels.append(Kernel(step, a, b, far_bytes / far_rate / steps, machine, rest))
-            tried.append((op, operands, variant, fill, said))
+            floor_s = far_bytes / far_rate / steps
+            if described is not None:
+                rest = float(operands.rest_bytes)
+                floor_s += operands.kept.total / (described.kept_share * near_rate)
+            shared = 1.0 if described is None else described.multicast
+            kernels.append(Kernel(step, a / shared, b / shared, floor_s, machine, rest))
+            tried.append((op, operands, variant, fill, said, described))
     done: dict[int, tuple[float, Busy]] = {}
-    for (op, operands, variant, fill, said), kernel, best in zip(
+    for (op, operands, variant, fill, said, described), kernel, best in zip(
         tried, kernels, best_blockings(kernels), strict=True
     ):
         steps, row = _steps(op, operands), variant.row
@@ -109,6 +139,8 @@ def in_waves(  # noqa: PLR0915 - one table of kernels
             best.rows, best.columns, steps * best.partial_bytes
         )
         near = near._replace(b=steps * near.b) if steps > 1 else near
+        if described is not None:
+            near = near._replace(a=near.a / described.multicast, b=near.b / described.multicast)
         a_times, b_times = inner_passes(best.rows, best.columns, warp)
         own = near._replace(a=near.a * a_times, b=near.b * b_times)
         latency_s = steps * (best.latency_s + more_s) + (steps - 1) * launch_s
@@ -116,7 +148,7 @@ def in_waves(  # noqa: PLR0915 - one table of kernels
         arithmetic_s, rounds_s = steps * best.arithmetic_s, steps * best.rounds_s
         busy = Busy(
             peak_flops=arithmetic_s * peak,
-            calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
+            calibrated=row is not None and row.fraction.basis in MEASURED,
             latency_s=latency_s,
             near=near,
             nearer=dict.fromkeys(inner, own) if inner else {},
@@ -124,6 +156,16 @@ def in_waves(  # noqa: PLR0915 - one table of kernels
         )
         near_s = max(near.total / near_rate, own.total / inner_rate)
         time_s = latency_s + max(arithmetic_s, near_s, steps * kernel.floor_s)
+        stalls: tuple[tuple[str, float], ...] = ()
+        if described is not None:
+            busy.start_s = described.start_s
+            far_s = operands.far.total / far_rate
+            hidden_s = max(arithmetic_s, near_s, far_s)
+            whole_s = best.exposed_s + max(arithmetic_s, near_s, kernel.floor_s)
+            busy.waiting_s = max(0.0, whole_s - hidden_s)
+            busy.latency_s += busy.waiting_s
+            time_s = busy.latency_s + hidden_s
+            stalls = ((device.far_memory, busy.waiting_s),)
         if id(operands) not in done or time_s < done[id(operands)][0]:
             done[id(operands)] = time_s, busy
             busy.latency_parts = LatencyParts(
@@ -131,6 +173,7 @@ def in_waves(  # noqa: PLR0915 - one table of kernels
                 fill_s=rounds_s / 2,
                 copy_s=variant.before_bytes / far_rate,
                 drain_s=rounds_s / 2,
+                stall_s=stalls,
             )
             menu = "kernels of these tiles alone" if variant.tiles else said
             busy.tile = TileChoice(
@@ -154,6 +197,81 @@ def _slowest(levels: Iterable[MemoryLevel]) -> float:
 
 _FITTING = "all tiles that the processors have room for (no `tiles` stated)"
 _STATED = "the device's `tiles`"
+
+
+class _ByLibrary(NamedTuple):
+    """A product by the kernels of a described library (`product_library`) on one device.
+
+    Attributes
+    ----------
+    menu
+        Its tiles, and how long the parts of a split sum are.
+    law
+        What its kernels lose.
+    share, multicast
+        See `ProductLibrary`.
+    start_s, round_s, split_s
+        Of a kernel, a round of tiles, and the second kernel of a split.
+    kept_share
+        See `KernelConstants`.
+    """
+
+    menu: _Menu
+    law: KernelLaw
+    share: float
+    multicast: float
+    start_s: float
+    round_s: float
+    split_s: float
+    kept_share: float
+
+
+def _by_library(
+    op: Op, operands: Operands, device: Device, name: str, format_: str, row: Achievable | None
+) -> _ByLibrary | None:
+    """Return how the engine's library does an op; None if it has no kernels for it."""
+    engine = device.engines[name]
+    if engine.library is None or not is_plain_product(op):
+        return None
+    library, constants = product_library(engine.library)
+    known = row is not None and row.fraction.basis in MEASURED
+    if format_ not in library.sustained:
+        return None
+    sustained = row.fraction.value if row is not None and known else library.sustained[format_]
+    peak = engine.rates[format_].value
+    batched = operands.gemm.batch > 1
+    tiles = (batched and library.batched_tiles) or library.tiles
+    many = operands.gemm.batch * (operands.gemm.m + operands.gemm.n) * operands.gemm.k
+    element_bytes = (operands.a_bytes + operands.b_bytes) / many
+    slice_bytes = (batched and library.batched_k_slice) or library.k_slice
+    inner, cycle = inner_bandwidth(device), cycle_s(device)
+    far = device.memory[device.far_memory]
+    assert far.bandwidth is not None
+    reread = library.reread_share
+    law = KernelLaw(
+        k_slice=max(1, round(slice_bytes / element_bytes)),
+        panel_loss=constants.panel_loss
+        * (peak / inner) ** constants.panel_exponent
+        * element_bytes,
+        full=constants.full_tiles * FULL_TILE,
+        exponent=constants.fill_exponent,
+        overlap=constants.overlap,
+        reread_bytes_per_s=math.inf if reread is None else reread * far.bandwidth.value,
+        cache_bytes=constants.reread_room * cache_bytes(device),
+        element_bytes=element_bytes,
+        sustained_flop_per_s=sustained * peak,
+    )
+    at_a_time = resident(tiles, constants)
+    return _ByLibrary(
+        _Menu(tiles, constants.least_sum, at_a_time, f"library {engine.library!r}"),
+        law,
+        library.share,
+        library.multicast,
+        constants.start_cycles * cycle,
+        constants.round_cycles * cycle,
+        constants.split_cycles * cycle,
+        constants.kept_share,
+    )
 
 
 class _Menu(NamedTuple):

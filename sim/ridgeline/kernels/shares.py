@@ -11,6 +11,8 @@ from ridgeline.workload.graph import Conv, Gemm, Op, Pass
 from ridgeline.workload.ops.attention import OFF_DIAGONAL, WINDOW
 from ridgeline.workload.ops.state_space import STATE_SPACE
 
+MEASURED = frozenset({"measured", "derived"})
+"""Bases of a share that is the device's own."""
 TRANSFORMED = "transformed"
 """Class of 3 x 3 filters as products of tiles that kernels of their own transform."""
 _SIDE = 3  # of the smallest filter with fewer multiplications
@@ -127,6 +129,11 @@ def achievable_shares(
         )
         found.append(next(large, None))
     return found
+
+
+def is_plain_product(op: Op) -> bool:
+    """Tell whether an op is a matrix product by itself: no convolution, attention or recurrence."""
+    return isinstance(op.loops, Gemm) and _names(op) == ("gemm",)
 
 
 def engines_with_kernels(op: Op, names: Sequence[str], device: Device) -> Sequence[str]:

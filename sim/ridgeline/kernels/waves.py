@@ -15,6 +15,9 @@ two tiles are one fit to DeepBench's matrix products on V100 (FP32, FP16) and P1
 they are the same for all devices that were measured. On one that was not, tiles are those that its
 processors have room for, and as many are resident at a time (`menu`). Every round of tiles begins
 with operands and ends with results that nothing hides: twice the latency of the farthest memory.
+
+Where the library of an engine is described (`product_library`), its kernels follow `KernelLaw`
+instead: what they lose was fitted across devices.
 """
 
 from __future__ import annotations
@@ -122,6 +125,57 @@ def _candidates(tiles: tuple[tuple[int, int], ...]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, slots=True)
+class KernelLaw:
+    """What the kernels of a described library lose (`product_library`), on one device.
+
+    With rows r and columns c of a tile, a processor multiplies at
+
+        1 / (1 + panel_loss * (1 / r + 1 / c))
+
+    of its rate, since panels pass the memory that its threads share; at
+    min(1, accumulators / full)**exponent of that while fewer accumulators are in flight in its last
+    round. Sums are multiplied in whole slices of k. Arithmetic, the near levels and the farthest
+    memory hide each other only in part: together they take
+
+        (arithmetic**p + near**p + far**p + reread**p) ** (1 / p)
+
+    Where a row of tiles is wider than what runs at a time, and the cache has no room for B, its
+    panels come from the farthest memory again for each row of tiles (`reread`).
+
+    Attributes
+    ----------
+    k_slice
+        Sums are padded to multiples of it.
+    panel_loss
+        In rows or columns of a tile.
+    full
+        Accumulators that keep a processor busy.
+    exponent
+        Of the share of these that are in flight.
+    overlap
+        p above.
+    reread_bytes_per_s
+        Rate at which the farthest memory gives such panels; inf: they are not looked at.
+    cache_bytes
+        That B may have to be kept.
+    element_bytes
+        Of an operand.
+    sustained_flop_per_s
+        Rate of useful work under the design power: a bound beside tiles and waves.
+    """
+
+    k_slice: int
+    panel_loss: float
+    full: float
+    exponent: float
+    overlap: float
+    reread_bytes_per_s: float
+    cache_bytes: float
+    element_bytes: float
+    sustained_flop_per_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """What the choice of a tile depends on.
 
@@ -148,6 +202,8 @@ class Machine:
         Rows and columns of a tile that one warp has in registers.
     least_sum
         Length of the parts that it splits sums into, at least.
+    law
+        What its kernels lose, where the library is described.
     """
 
     processors: int
@@ -160,6 +216,7 @@ class Machine:
     resident: tuple[int, ...] = ()
     inner_bytes_per_s: float = math.inf
     warp: tuple[int, int] = _WARP
+    law: KernelLaw | None = None
 
 
 def warp_of(rows: int, columns: int) -> tuple[int, int]:
@@ -193,6 +250,9 @@ class Blocking:
         Share of a processor's rate with the accumulators that are in flight.
     rounds_s, launch_s
         Of the latency, the ends of all rounds and the second kernel.
+    exposed_s
+        Of memory, what arithmetic does not hide (`KernelLaw`), beyond the longest of arithmetic,
+        near levels and the floor.
     """
 
     rows: int
@@ -204,6 +264,7 @@ class Blocking:
     filled: float = 1.0
     rounds_s: float = 0.0
     launch_s: float = 0.0
+    exposed_s: float = 0.0
 
 
 class Job(NamedTuple):
@@ -239,7 +300,7 @@ def best_blockings(jobs: Sequence[Job]) -> list[Blocking]:
     for job, blocking in known.items():
         if blocking is None:
             machine = job.machine
-            kernels = _Kernels(machine.tiles, machine.resident, machine.warp)
+            kernels = _Kernels(machine.tiles, machine.resident, machine.warp, machine.law)
             missing.setdefault(kernels, []).append(job)
     new: dict[Job, Blocking] = {}
     for kernels, alike in missing.items():
@@ -263,6 +324,7 @@ class _Kernels(NamedTuple):
     tiles: tuple[tuple[int, int], ...]
     resident: tuple[int, ...]
     warp: tuple[int, int]
+    law: KernelLaw | None
 
 
 def _best(jobs: Sequence[Job], kernels: _Kernels) -> list[Blocking]:
@@ -301,11 +363,19 @@ def _best(jobs: Sequence[Job], kernels: _Kernels) -> list[Blocking]:
         rest,
     ) = (column[:, np.newaxis] for column in table.T)
     down, across = np.ceil(m / rows), np.ceil(n / columns)
-    waves = np.ceil(batch * down * across * split / processors)
-    flops = waves * 2 * rows * columns * np.ceil(k / split)
-    resident = np.minimum(waves, at_once) * rows * columns
-    filled = np.sqrt(np.minimum(1.0, resident / _FULL))
+    blocks = batch * down * across * split
+    waves = np.ceil(blocks / processors)
+    law = kernels.law
+    if law is None:
+        flops = waves * 2 * rows * columns * np.ceil(k / split)
+        resident = np.minimum(waves, at_once) * rows * columns
+        filled = np.sqrt(np.minimum(1.0, resident / _FULL))
+    else:
+        flops = waves * 2 * rows * columns * np.ceil(np.ceil(k / split) / law.k_slice) * law.k_slice
+        filled = _filled(law, waves, at_once, rows, columns)
     arithmetic = flops / (rate / processors * filled)
+    if law is not None:
+        arithmetic = np.maximum(arithmetic, 2.0 * batch * m * n * k / law.sustained_flop_per_s)
     is_split = split > 1
     partial = np.where(is_split, 2.0 * _PARTIAL_BYTES * split * batch * m * n, 0.0)
     near = (a * across + b * down + partial + rest) / near_rate
@@ -318,15 +388,71 @@ def _best(jobs: Sequence[Job], kernels: _Kernels) -> list[Blocking]:
         near = np.maximum(near, inner / inner_rate)
     rounds = np.ceil(waves / at_once) * round_latency
     latency = rounds + is_split * launch
-    time = latency + np.maximum(np.maximum(arithmetic, near), floor)
+    busy = np.maximum(np.maximum(arithmetic, near), floor)
+    exposed = np.zeros_like(busy)
+    if law is not None:
+        reread = _reread_s(law, at_once * processors, (rows, columns), (m, n, k, batch), split)
+        exposed = _together(law.overlap, busy, arithmetic, near, floor, reread) - busy
+    time = latency + busy + exposed
     time[is_split & (k < least * split)] = np.inf
     best = np.argmin(time, axis=1)
     each = np.arange(len(jobs))
+    in_flight = flops / (arithmetic * rate / processors)
+    if law is not None:  # with the slices of k that the sums are padded to
+        in_flight = (
+            in_flight * np.ceil(k / split) / np.maximum(flops, 1.0) * (waves * 2 * rows * columns)
+        )
     chosen = (
-        arithmetic[each, best], latency[each, best], partial[each, best], filled[each, best],
-        rounds[each, best], (is_split * launch)[each, best],
+        arithmetic[each, best], latency[each, best], partial[each, best], in_flight[each, best],
+        rounds[each, best], (is_split * launch)[each, best], exposed[each, best],
     )  # fmt: skip
     return [
         Blocking(int(rows[at]), int(columns[at]), int(split[at]), *found)
         for at, *found in zip(best.tolist(), *(values.tolist() for values in chosen), strict=True)
     ]
+
+
+def _filled(
+    law: KernelLaw,
+    waves: NDArray[np.float64],
+    at_once: NDArray[np.float64] | int,
+    rows: NDArray[np.float64],
+    columns: NDArray[np.float64],
+) -> NDArray[np.float64]:
+    """Return the share of a processor's rate that its tiles reach, over all waves.
+
+    All rounds but the last have as many tiles at a time as there is room for.
+    """
+    last = waves - np.floor((waves - 1) / at_once) * at_once
+    slower = np.minimum(1.0, last * rows * columns / law.full) ** law.exponent
+    panels = 1.0 / (1.0 + law.panel_loss * (1.0 / rows + 1.0 / columns))
+    return panels * waves / (waves - last + last / slower)
+
+
+def _reread_s(
+    law: KernelLaw,
+    places: NDArray[np.float64] | float,
+    tile: tuple[NDArray[np.float64], NDArray[np.float64]],
+    size: tuple[NDArray[np.float64], ...],
+    split: NDArray[np.float64],
+) -> NDArray[np.float64] | float:
+    """Return what the farthest memory takes for panels that no cache keeps; see `KernelLaw`."""
+    if math.isinf(law.reread_bytes_per_s):
+        return 0.0
+    (rows, columns), (m, n, k, batch) = tile, size
+    down, across = np.ceil(m / rows), np.ceil(n / columns)
+    at_a_time = np.clip(places / across, 1.0, down) * rows + np.minimum(across, places) * columns
+    waves = np.maximum(down * across * split / places, 1.0)
+    length = np.ceil(np.ceil(k / split) / law.k_slice) * law.k_slice
+    moved = waves * at_a_time * length * law.element_bytes
+    whole = (batch == 1) & (n * k * law.element_bytes > law.cache_bytes)
+    return np.where(whole, moved / law.reread_bytes_per_s, 0.0)
+
+
+def _together(
+    overlap: float, longest: NDArray[np.float64], *times: NDArray[np.float64] | float
+) -> NDArray[np.float64]:
+    """Return the time of parts that hide each other in part: the `overlap`-norm."""
+    scale = np.maximum(longest, 1e-30)
+    parts = sum((np.asarray(time) / scale) ** overlap for time in times)
+    return np.asarray(scale * parts ** (1.0 / overlap))

@@ -166,7 +166,9 @@ def collective(
         ``nccl`` (or what the links name), or a serving framework whose own all-reduce kernels are
         taken (`ridgeline.network.framework_all_reduce`): ``vllm``, ``sglang``, ``trtllm``.
     launch
-        ``queued``: the host is ahead of the device; ``eager``: launched call by call.
+        ``queued``: the host is ahead of the device; ``stream``: calls of a benchmark such as
+        nccl-tests, which take the node's ``collective_latency`` at least; ``eager``: launched call
+        by call from PyTorch.
     number_format
         Of the values, where that matters: switches do not add up ``int8`` or ``fp8``.
     ranks_per_node
@@ -181,7 +183,7 @@ def collective(
     check_size(size_bytes)
     topology, group = _resolve(where, ranks, ranks_per_node)
     topology = with_shape(topology)
-    if library != "nccl" or launch != "queued":
+    if library != "nccl" or launch == "eager":
         if op != "all-reduce" and library != "nccl":
             raise RidgelineError(f"{library} has all-reduces of its own alone; found {op!r}")
         _check_alone(algorithm, parts, compat, cost, compression)
@@ -207,10 +209,15 @@ def collective(
             asked = [name for name in every if name != "in-network"]
         return _compressed(op, asked, topology, group, size_bytes, compression)
     if algorithm != "auto":
-        return _result(_named(op, algorithm, topology, group, size_bytes, uneven), topology)
-    return _result(
-        fastest_schedule(op, topology, group, size_bytes, uneven, number_format), topology
-    )
+        schedule = _named(op, algorithm, topology, group, size_bytes, uneven)
+    else:
+        schedule = fastest_schedule(op, topology, group, size_bytes, uneven, number_format)
+    if launch != "stream" or len(group) < 2:
+        return _result(schedule, topology)
+    first = topology.source == topology.devices[group[0]]
+    hop_s = 2 * float(topology.latency_s[first].min(initial=math.inf)) if first.any() else 0.0
+    least_s = topology.collective_latency_s + hop_s
+    return _result(schedule, topology, max(closed_form_time_s(schedule, topology), least_s))
 
 
 def _check_alone(algorithm: str, *others: object) -> None:
@@ -236,10 +243,8 @@ def _called(
         schedule = fastest_schedule(op, topology, group, size_bytes, None, number_format)
     else:
         schedule = framework_schedule(library, topology, group, size_bytes, number_format)
-    if launch == "queued":
-        return _result(schedule, topology)
     if launch != "eager":
-        raise RidgelineError(f"a launch is 'queued' or 'eager', found {launch!r}")
+        return _result(schedule, topology)
     time_s = eager_time_s(schedule, topology, is_framework=library != "nccl")
     return _result(schedule, topology, time_s)
 

@@ -6,7 +6,6 @@ Shipped nodes can stand in it, too: their devices, NICs and switches are ``node0
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
@@ -23,6 +22,7 @@ from ridgeline.hardware.node import Node
 from ridgeline.network.topology import (
     DEVICE,
     MAX_DEVICES,
+    NO_NODES,
     Drawing,
     LinkKind,
     Topology,
@@ -143,17 +143,14 @@ def from_file(path: str | Path, overrides: Mapping[str, Any] | None = None) -> T
             for b in _matching(document, vertices, link.between[1], position):
                 if a != b:
                     drawing.join(a, b, kinds[link.type], link.count)
-    fields = of_nodes(nodes) if nodes else None
+    fields = of_nodes(nodes) if nodes else NO_NODES.copy()
+    fields["devices_forward"] = graph.devices_forward or fields["devices_forward"]
     return drawing.finish(
         graph.name,
         devices,
-        collective_latency_s=fields["collective_latency_s"] if fields else 0.0,
-        memory_bytes_per_s=fields["memory_bytes_per_s"] if fields else math.inf,
-        in_switch=fields["in_switch"] if fields else None,
-        exchanged=fields["exchanged"] if fields else None,
+        **fields,
         routing=graph.routing,
         shape=graph.shape or _regular(nodes),
-        devices_forward=graph.devices_forward or bool(fields and fields["devices_forward"]),
         device_names=_device_names(document, graph, nodes),
         cost_dollars=_sum(
             graph.switch_cost,

@@ -28,8 +28,9 @@ from ridgeline.network.library import OneShotFigures
 from ridgeline.network.schedule import Loads, Phase, Schedule, closed_form_time_s
 from ridgeline.network.topology import Topology
 
-Launch = Literal["queued", "eager"]
-"""queued: the host is ahead of the device, or a CUDA graph is replayed; eager: call by call."""
+Launch = Literal["queued", "stream", "eager"]
+"""queued: the host is ahead of the device, or a CUDA graph is replayed; stream: calls of a
+benchmark, which take the node's ``collective_latency`` at least; eager: one by one from PyTorch."""
 ONE_SHOT, TWO_SHOT = "one-shot", "two-shot"
 
 

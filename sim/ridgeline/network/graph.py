@@ -8,11 +8,11 @@ from `hwconfigs/interconnects.yaml` (latencies). Everything that was filled in i
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,7 +21,17 @@ from ridgeline.errors import ConfigError
 from ridgeline.hardware.load import description, load_node
 from ridgeline.hardware.node import Node
 from ridgeline.network.interconnects import interconnects
-from ridgeline.network.topology import DEVICE, Drawing, LinkKind, Topology, far_bytes_per_s
+from ridgeline.network.topology import (
+    DEVICE,
+    NO_NODES,
+    Drawing,
+    LinkKind,
+    OfNodes,
+    Topology,
+    of_nodes,
+)
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -97,20 +107,17 @@ class NetworkGraph:
             self.drawing.join(a, b, kinds[name], count)
         each = set(Counter(nodes).values())
         regular = len(each) == 1 and nodes == sorted(nodes)
-        memory_bytes_per_s, start_s = math.inf, 0.0
-        if device and (node := _node_with(device)) is not None:
-            memory_bytes_per_s = far_bytes_per_s(node.devices)
-            start_s = node.collective_latency.value
-            if node.collective_latency.value:
-                assumed.append(f"starting a collective takes as long as on {node.name}")
+        node = _node_with(device) if device else None
+        fields = NO_NODES if node is None else _renamed(of_nodes([node]), self._links())
+        if node is not None and node.collective_latency.value:
+            assumed.append(f"collectives start, and drive NVLinks, as on {node.name}")
         found = self.drawing.finish(
             self.name,
             self.devices,
             shape=(each.pop(), len(set(nodes))) if regular and len(set(nodes)) > 1 else (),
             device_names=self.device_names,
             assumed=tuple(assumed),
-            memory_bytes_per_s=memory_bytes_per_s,
-            collective_latency_s=start_s,
+            **fields,
         )
         if reached_from(found, found.devices[0]):
             return found
@@ -167,6 +174,23 @@ class NetworkGraph:
         return sum(
             count for (a, b, of), count in self.edges.items() if of == name and first in {a, b}
         )
+
+
+def _renamed(fields: OfNodes, links: Sequence[str]) -> OfNodes:
+    """Return what a node says of its link types, for links of a graph of the same kinds."""
+    family = interconnects().family
+
+    def of(known: Mapping[str, Value]) -> dict[str, Value]:
+        by_family = {family(name).name: value for name, value in reversed(list(known.items()))}
+        kinds = ((name, family(name).name) for name in links)
+        return {name: by_family[kind] for name, kind in kinds if kind in by_family}
+
+    return {
+        **fields,
+        "in_switch": of(fields["in_switch"]),
+        "exchanged": of(fields["exchanged"]),
+        "library": of(fields["library"]),
+    }
 
 
 def reached_from(topology: Topology, start: int) -> bool:

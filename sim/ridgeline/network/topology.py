@@ -409,6 +409,18 @@ class OfNodes(TypedDict):
     devices_forward: bool
 
 
+NO_NODES: OfNodes = {
+    "collective_latency_s": 0.0,
+    "memory_bytes_per_s": math.inf,
+    "in_switch": {},
+    "exchanged": {},
+    "library": {},
+    "host_issue": 1.0,
+    "devices_forward": False,
+}
+"""Of a topology that is no nodes' own."""
+
+
 def of_nodes(nodes: Sequence[Node]) -> OfNodes:
     """Return what a topology takes from its nodes; of several kinds, the slowest counts."""
     kinds = list({id(node): node for node in nodes}.values())
@@ -487,9 +499,9 @@ def far_bytes_per_s(device: Device) -> float:
 
 def _node_power_w(node: Node) -> float | None:
     """Devices at their thermal design power and the rest of the node, where both are given."""
-    if node.host.power is None or node.devices.tdp is None:
+    if node.power is None or node.devices.tdp is None:
         return None
-    return node.host.power.value + node.count * node.devices.tdp.value
+    return node.power.wall_w(node.power.most_w + node.count * node.devices.tdp.value)
 
 
 def _draw_node(

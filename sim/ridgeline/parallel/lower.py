@@ -10,8 +10,8 @@ prices of its ops are filled in for each device.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import NamedTuple
@@ -19,12 +19,14 @@ from typing import NamedTuple
 import numpy as np
 
 from ridgeline.engine.builder import ProgramBuilder
-from ridgeline.engine.program import Program
+from ridgeline.engine.program import Ints, Program
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
+from ridgeline.kernels.alike import Alike
 from ridgeline.kernels.cost import peak_rates
-from ridgeline.kernels.residence import Staying
+from ridgeline.kernels.residence import NONE_STAY, Staying
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.division.divide import ShardedGraph, ShardingSpec, divide
@@ -101,6 +103,10 @@ class Lowered:
     fastest_s
         Where there are more classes of ranks than can be afforded, and the slowest group stands
         for all: by cost row, what the fastest takes alone.
+    kinds
+        Of a step on several kinds of devices all but the first.
+    kind_of_row, kind_of_rank
+        Number of the kind of a cost row that is not of the first, and of each simulated rank.
     staying_bytes
         Memory level -> bytes of weights of a stage that stay there while all micro-batches pass.
     """
@@ -116,6 +122,19 @@ class Lowered:
     whole: dict[str, int] = field(default_factory=dict)
     fastest_s: dict[int, float] = field(default_factory=dict)
     staying_bytes: dict[str, float] = field(default_factory=dict)
+    kinds: tuple[KindOfDevice, ...] = ()
+    kind_of_row: dict[int, int] = field(default_factory=dict)
+    kind_of_rank: tuple[int, ...] = ()
+
+    def device_of_row(self, row: int, first: Device) -> Device:
+        """Return the device that a cost row is of; `first` is that of the first kind."""
+        kind = self.kind_of_row.get(row, 0)
+        return self.kinds[kind - 1].device if kind else first
+
+    def device_of_rank(self, rank: int, first: Device) -> Device:
+        """Return the device of a simulated rank; `first` is that of the first kind."""
+        kind = self.kind_of_rank[rank] if self.kind_of_rank else 0
+        return self.kinds[kind - 1].device if kind else first
 
     @property
     def ops(self) -> tuple[Op, ...]:
@@ -145,9 +164,11 @@ def lower(
     plan = with_communicators(resolved(plan), topology)
     launch_s = plan.stack.host.launch_time * cluster.nodes.host.issue.value
     idle_s = 0.0 if plan.stack.host.async_launch else launch_s
-    prices = Prices(cluster.device, waited(plan), idle_s)
-    # each replica has messages of its own, and a fault is of some ranks and not of their like
-    fold = fold and not plan.replicas and not cluster.faults
+    kinds, kind_of_rank = kinds_of(cluster, plan.devices)
+    prices, *others = (Prices(kind, waited(plan), idle_s) for kind in kinds)
+    # Each replica has messages of its own; a fault, or a device of another kind, is of some ranks
+    # and not of their like.
+    fold = fold and not plan.replicas and not cluster.faults and not others
     mixture = mixture_degree(graph, plan)
     name, mesh = cluster.device.far_memory, Mesh.of(plan, mixture)
     far = FarMemory(prices.accounts[name], prices.resources[name])
@@ -178,8 +199,9 @@ def lower(
     pace = pace_of(plan, topology, [mesh.replica(k) for k in range(len(mesh.stages))])
     cut = _cut(Same(local), tuple(times), n_parts, plan.stage_balance, shares, pace)
     _check_ties(graph.name, plan, cut)
-    staying = tuple(
-        prices.staying(part.graph, plan.micro_batches, plan.virtual_stages) for part in cut.parts
+    staying = tuple(  # on devices of several kinds, whose caches differ, nothing stays
+        NONE_STAY if others else prices.staying(part.graph, plan.micro_batches, plan.virtual_stages)
+        for part in cut.parts
     )
     if n_parts == 1 and staying[0].share:
         costs = prices.costs(local, staying[0])
@@ -191,16 +213,16 @@ def lower(
         while True:
             builder = ProgramBuilder()
             prices.add_to(builder)
-            wires, rows = Wires(builder, topology, far, symmetry), OpenRows(builder, cluster.device)
+            wires, rows = Wires(builder, topology, far, symmetry), OpenRows(builder, kinds)
             draft = _written(rows, wires, mesh, plan, cut, sharded, launch_s, staying)
             if symmetry is None or not symmetry.missed:
                 return draft
             symmetry.refine()
 
-    kept = (*prices.kept, staying)
+    kept = (*prices.kept, *(other.kept for other in others), staying)
     draft = draft_of(Subject(local, cut, topology, plan, launch_s, fold, kept), write)
     program, of_rows = prices.fill(draft.program, draft.rows)
-    return Lowered(
+    lowered = Lowered(
         program=program,
         graph=local,
         op_costs=tuple(costs),
@@ -213,6 +235,71 @@ def lower(
         fastest_s=draft.fastest_s,
         staying_bytes=draft.staying,
     )
+    return with_kinds(lowered, draft.rows, others, kind_of_rank) if others else lowered
+
+
+def kinds_of(cluster: Cluster, devices: int) -> tuple[tuple[Device, ...], Ints]:
+    """Return the kinds of so many devices, each once, and the number of each rank's kind."""
+    if not cluster.is_mixed:
+        return (cluster.device,), np.zeros(devices, np.int64)
+    kinds: list[Device] = []
+    number: dict[int, int] = {}
+    of_rank = []
+    for device in cluster.devices_of(devices):
+        if id(device) not in number:
+            if device not in kinds:
+                kinds.append(device)
+            number[id(device)] = kinds.index(device)
+        of_rank.append(number[id(device)])
+    return tuple(kinds), np.array(of_rank, np.int64)
+
+
+def with_kinds(
+    lowered: Lowered,
+    rows: Mapping[tuple[Alike, ...], int],
+    others: Sequence[Prices],
+    kind_of_rank: Ints,
+) -> Lowered:
+    """Price the ops of ranks on devices of other kinds than the first's by what they cost there.
+
+    What is sent, and the copies in memory that go with it, are priced once for all members.
+    """
+    program, costs = lowered.program, dict(lowered.cost_of_row)
+    of_simulated = kind_of_rank[[members[0] for members in lowered.classes]]
+    kind_of_task = of_simulated[program.stream_rank[program.stream]]
+    kind_of_row: dict[int, int] = {}
+    own_rows, task_rows = np.array(list(rows.values()), np.int64), program.cost.copy()
+    for kind, prices in enumerate(others, 1):
+        first = len(program.phase_ptr) - 1
+        program, of_rows = prices.appended(program, rows, kind)
+        where = np.full(first, -1, np.int64)
+        where[own_rows] = first + np.arange(len(own_rows))
+        tasks = np.flatnonzero(kind_of_task == kind)
+        new = where[task_rows[tasks]]
+        task_rows[tasks[new >= 0]] = new[new >= 0]
+        added = range(first, first + len(own_rows))
+        costs |= dict(zip(added, of_rows, strict=True))
+        kind_of_row |= dict.fromkeys(added, kind)
+    return replace(
+        lowered,
+        program=replace(program, cost=task_rows),
+        cost_of_row=costs,
+        kind_of_row=kind_of_row,
+        kind_of_rank=tuple(of_simulated.tolist()),
+        kinds=tuple(kind_prices(lowered.graph, prices) for prices in others),
+    )
+
+
+class KindOfDevice(NamedTuple):
+    """A further kind of device of a step, and the price of every op of the graph there."""
+
+    device: Device
+    op_costs: tuple[OpCost, ...]
+
+
+def kind_prices(graph: Graph, prices: Prices) -> KindOfDevice:
+    """Return what the ops of a graph cost on a kind of device."""
+    return KindOfDevice(prices.device, tuple(prices.costs(graph)))
 
 
 def _check_ties(name: str, plan: Plan, cut: Partition) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ridgeline.engine.builder import ProgramBuilder
-from ridgeline.engine.filling import Filling, filled
+from ridgeline.engine.filling import Filling, filled, with_rows
 from ridgeline.engine.program import Account, Program
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
@@ -36,38 +36,48 @@ _FREE = OpCost(0.0)
 _NOTHING = Alike((), 0, None, None)
 
 
+OnKinds = tuple[Alike, ...]
+"""An op as it is priced on each kind of device that a step runs on."""
+
+
 class OpenRows:
     """Cost rows of ops in a program that is written before anything is priced.
 
     Attributes
     ----------
+    devices
+        The kinds of devices that the step runs on, each once.
     staying
         Memory level -> most bytes of weights of a graph that stay there over all micro-batches.
     """
 
-    def __init__(self, builder: ProgramBuilder, device: Device) -> None:
-        self.builder, self.device = builder, device
-        self.numbers: dict[Alike, int] = {}
+    def __init__(self, builder: ProgramBuilder, devices: Sequence[Device]) -> None:
+        self.builder, self.devices = builder, devices
+        self.numbers: dict[OnKinds, int] = {}
         self.staying: dict[str, float] = {}
 
     def of(self, graph: Graph, staying: Staying = NONE_STAY) -> Callable[[int], int]:
         """Return what gives the cost row of an op of a graph, by its index there."""
-        if staying.share and not can_stay(graph, self.device, staying):
+        first = self.devices[0]
+        if staying.share and not can_stay(graph, first, staying):
             staying = NONE_STAY  # its ranks share weights: they are others, as it is played
-        kinds, chosen = _distinct(Same(graph), _Caches(self.device), staying)
-        for level, size in residence(graph, self.device, staying).staying.items():
+        found = [_distinct(Same(graph), _Caches(device), staying) for device in self.devices]
+        for level, size in residence(graph, first, staying).staying.items():
             self.staying[level] = max(self.staying.get(level, 0.0), size)
-        return lambda i: self._number(kinds[chosen[i]])
+        if len(found) == 1:
+            kinds, chosen = found[0]
+            return lambda i: self._number((kinds[chosen[i]],))
+        return lambda i: self._number(tuple(kinds[chosen[i]] for kinds, chosen in found))
 
     def moving(self, size_bytes: float, kernels: int = 1, launched: int = 0) -> int:
         """Return the cost row of what only moves so many bytes (`kernels.alike.moving`)."""
-        return self._number(moving(size_bytes, kernels, launched))
+        return self._number((moving(size_bytes, kernels, launched),) * len(self.devices))
 
     def nothing(self) -> int:
         """Return the cost row of what takes no time."""
-        return self._number(_NOTHING)
+        return self._number((_NOTHING,) * len(self.devices))
 
-    def _number(self, kind: Alike) -> int:
+    def _number(self, kind: OnKinds) -> int:
         if kind not in self.numbers:
             self.numbers[kind] = self.builder.add_open_cost()
         return self.numbers[kind]
@@ -174,19 +184,52 @@ class Prices:
         """Return the price of what only moves so many bytes through all of the memory."""
         return self._of((moving(size_bytes),))[0]
 
-    def fill(self, program: Program, rows: Mapping[Alike, int]) -> tuple[Program, list[OpCost]]:
+    def fill(
+        self, program: Program, rows: Mapping[OnKinds, int], kind: int = 0
+    ) -> tuple[Program, list[OpCost]]:
         """Price the open rows of a program that was written with these resources and accounts.
+
+        Parameters
+        ----------
+        kind
+            Which of the kinds of devices this one is, of several.
 
         Returns
         -------
         Program, list of OpCost
             The same program for this device, and the prices in the order of `rows`.
         """
-        costs = self._of(tuple(rows))
-        filling = Filling(list(rows.values()), [cost.latency_s for cost in costs])
-        resource, account = self.resources.__getitem__, self.accounts.__getitem__
+        costs = self._of(tuple(key[kind] for key in rows))
+        capacities, lines = list(self._capacities.values()), tuple(self._lines.values())
+        filling = self._filling(costs, list(rows.values()))
+        return filled(program, filling, capacities, lines), costs
+
+    def appended(
+        self, program: Program, rows: Mapping[OnKinds, int], kind: int
+    ) -> tuple[Program, list[OpCost]]:
+        """Add rows for this device, with resources and accounts of its own, behind all others."""
+        costs = self._of(tuple(key[kind] for key in rows))
+        names = tuple(f"device/{name}" for name in self._capacities)
+        capacities, lines = list(self._capacities.values()), tuple(self._lines.values())
+        filling = self._filling(
+            costs, [], len(program.resource_names), len(program.accounts)
+        )  # fmt: skip
+        return with_rows(program, filling, names, capacities, lines), costs
+
+    def _filling(
+        self, costs: Sequence[OpCost], rows: list[int], resources: int = 0, accounts: int = 0
+    ) -> Filling:
+        """Return what rows get, with resources and accounts counted from those before."""
+        filling = Filling(rows, [cost.latency_s for cost in costs])
         work_resource, work_amount = filling.work_resource, filling.work_amount
         event_account, event_count = filling.event_account, filling.event_count
+
+        def resource(name: str) -> int:
+            return resources + self.resources[name]
+
+        def account(name: str) -> int:
+            return accounts + self.accounts[name]
+
         for cost in costs:
             for works in (cost.engine_work, cost.level_work):
                 work_resource += map(resource, works)
@@ -199,8 +242,7 @@ class Prices:
                 event_account.append(account(_saving(component)))
                 event_count.append(saved_j)
             filling.event_ptr.append(len(event_account))
-        capacities, lines = list(self._capacities.values()), tuple(self._lines.values())
-        return filled(program, filling, capacities, lines), costs
+        return filling
 
     def _of(self, kinds: Sequence[Alike]) -> list[OpCost]:
         known = list(map(self._costs.get, kinds))

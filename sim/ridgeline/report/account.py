@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -69,7 +70,7 @@ def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAc
 
     of_row = np.bincount(2 * program.cost[mine] + (program.kind[mine] == update))
     compute, stall, optimizer = [], [], []
-    rates = peak_rates(device)
+    rates = peak_rates(lowered.device_of_rank(rank, device))
     limits: dict[str, list[float]] = {}
     for found in np.flatnonzero(of_row).tolist():
         (row, is_update), count = divmod(found, 2), int(of_row[found])
@@ -190,7 +191,19 @@ def kept_account(lowered: Lowered, timeline: Timeline) -> dict[str, float]:
 
 def memory_account(timeline: Timeline) -> dict[str, int]:
     """Bytes by kind of the fullest rank at its fullest moment, and their total."""
-    by_kind = max(timeline.memory(), key=lambda rank: rank.peak_bytes).by_kind
+    return _by_kind(max(timeline.memory(), key=lambda rank: rank.peak_bytes).by_kind)
+
+
+def fullest_account(timeline: Timeline, capacities: Sequence[int]) -> tuple[dict[str, int], int]:
+    """Bytes by kind of the rank with the least room left at its fullest moment, and that rank."""
+    room = [
+        size - rank.peak_bytes for size, rank in zip(capacities, timeline.memory(), strict=True)
+    ]
+    fullest = room.index(min(room))
+    return _by_kind(timeline.memory()[fullest].by_kind), fullest
+
+
+def _by_kind(by_kind: Mapping[str, int]) -> dict[str, int]:
     unknown = set(by_kind) - set(MEMORY_PARTS)
     if unknown:
         raise ValueError(f"unknown kinds of memory: {sorted(unknown)}")

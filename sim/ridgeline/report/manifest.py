@@ -15,7 +15,7 @@ from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.sourced import NOT_STATED, sourced_values
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.division.experts import dropped_share
-from ridgeline.parallel.lower import Lowered
+from ridgeline.parallel.lower import COLLECTIVE, Lowered
 from ridgeline.parallel.plans.default_precision import precision_notes
 from ridgeline.report.result import Details
 from ridgeline.report.uncertainty.ground import ground_of
@@ -77,6 +77,7 @@ def manifest(details: Details) -> dict[str, Any]:
             "energy_table": device.prices.name,
             "energy_scopes": sorted({entry.scope for entry in device.prices.entries.values()}),
         },
+        **kinds_manifest(details),
         "plan": {
             **plan.strategy,
             "devices": plan.devices,
@@ -147,6 +148,30 @@ def ranks_manifest(details: Details) -> dict[str, Any]:
             ratios[row] = min(1.0, fastest_s * count[row] / total_s[row])
     least_s = float(replay_s(timeline, ratios)[0])
     return {**content, "slowest_stands_for_all": True, "step_time_s_at_least": least_s}
+
+
+def kinds_manifest(details: Details) -> dict[str, Any]:
+    """Return the devices of each kind of a step on several, and what they take without links."""
+    lowered, program = details.lowered, details.timeline.program
+    if not lowered.kinds:
+        return {}
+    price_j = np.array([account.price_j for account in program.accounts])
+    event_j = program.event_count * price_j[program.event_account]
+    row_j = np.add.reduceat(np.append(event_j, 0.0), program.event_ptr[:-1])
+    row_j[np.diff(program.event_ptr) == 0] = 0.0
+    computes = np.array([name != COLLECTIVE for name in program.kind_names])[program.kind]
+    kind_of_task = np.array(lowered.kind_of_rank)[program.stream_rank[program.stream]]
+    time_s = details.timeline.makespan_s
+    found = []
+    for kind, device in enumerate([details.cluster.device, *(k.device for k in lowered.kinds)]):
+        count = lowered.kind_of_rank.count(kind)
+        mine = program.cost[computes & (kind_of_task == kind)]
+        found.append({
+            "name": device.name,
+            "count": count,
+            "energy_j": float(row_j[mine].sum() + device.idle_power.value * count * time_s),
+        })  # fmt: skip
+    return {"devices": found}
 
 
 def software_manifest(details: Details) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from ridgeline.engine.timeline import Timeline
 from ridgeline.report.account import limiting
 from ridgeline.report.figures.style import stamp_text
 from ridgeline.report.files import replacing, write_text
+from ridgeline.report.power_track import power_track
 
 if TYPE_CHECKING:
     from ridgeline.report.result import Details, Result
@@ -58,6 +59,7 @@ def trace(result: Result) -> dict[str, Any]:
             *_tasks(details),
             *_critical_path(details.timeline),
             *_memory(details.timeline),
+            *_power(details),
         ],
     }
 
@@ -141,6 +143,17 @@ def _memory(timeline: Timeline) -> Iterator[dict[str, Any]]:
             yield {"ph": "C", "name": "memory", "pid": rank, "ts": time_s * _US, "args": args}
 
 
+def _power(details: Details) -> Iterator[dict[str, Any]]:
+    """Count the power of a device of each rank whenever it changes; 0 at the end of the step."""
+    timeline, idle_w = details.timeline, details.cluster.device.idle_power.value
+    for rank in range(len(timeline.program.rank_multiplicity)):
+        track = power_track(timeline, idle_w, 1.0, rank)
+        powers_w = [*track.power_w.tolist(), 0.0]
+        for time_s, power_w in zip(track.times_s.tolist(), powers_w, strict=True):
+            args = {"W": power_w}
+            yield {"ph": "C", "name": "power", "pid": rank, "ts": time_s * _US, "args": args}
+
+
 def _about_row(details: Details, row: int) -> dict[str, Any]:
     """Return what limits a task with this cost row, and what it counts: FLOPs, bytes, joules."""
     program = details.timeline.program
@@ -155,7 +168,8 @@ def _about_row(details: Details, row: int) -> dict[str, Any]:
             counted[account.place] = counted.get(account.place, 0.0) + count
         energy_j += count * account.price_j
     cost = details.lowered.cost_of_row.get(row)
-    limit = limiting(cost, details.cluster.device) if cost else _collective_limit(program, row)
+    device = details.lowered.device_of_row(row, details.cluster.device)
+    limit = limiting(cost, device) if cost else _collective_limit(program, row)
     return {"limited by": limit, "FLOP": flops, "B": moved, "J": energy_j}
 
 

@@ -1,61 +1,61 @@
-"""Mean power of devices and nodes over a step: ledger, power limit, host, power supplies.
+"""Mean power of devices, nodes and a facility over a step.
 
 A device draws what the ledger counts, and no more than its limit: the clock gives way, which the
 step time shows where the device states its `voltage_floor` or a `power_limit` (`kernels.clock`).
-The rest of a node is known from two anchors, both as shares of what the maker's maximum leaves to
-it (``host.power``: the system's maximum less the devices' design power):
-
-- at full load 0.63: a node of eight H100 whose devices are kept at 700 W draws 8.48 kW (GPU-burn,
-  Latif et al., "Single-node power demand during AI training", IEEE Access 13, 2025,
-  arXiv:2412.08602) where its maker's maximum is 10.2 kW, so 2.88 of 4.6 kW;
-- at rest 0.36: idle nodes of eight H100 draw 2.1 to 2.3 kW (power logs of MLPerf Training v4.0,
-  before the runs), 1.64 kW of it outside of the devices.
-
-Between them it rises with the power of the devices, whose heat the fans remove.
+The rest of a node is the sum of its parts (`hardware.node_power`): processors, memory, switches,
+adapters and drives that draw more while a job runs, fans whose speed follows the heat, and what the
+power supplies lose at their load. A facility multiplies that by the cluster's ``pue``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import fsum
 from typing import TYPE_CHECKING
 
 from ridgeline.errors import RidgelineError
-from ridgeline.hardware.device import Device
 from ridgeline.hardware.node import Node
+from ridgeline.hardware.node_power import NodeParts
 
 if TYPE_CHECKING:
     from ridgeline.report.result import Result
 
-HOST_BUSY, HOST_IDLE = 0.63, 0.36
-SUPPLY = 0.96
-"""Share of the power from the wall that comes out of the supplies: 80 PLUS Titanium at half load,
-230 V, redundant (Program Details, CLEAResult)."""
+DEVICES, SUPPLIES = "devices", "power supplies"
 
 
 @dataclass(frozen=True)
 class NodePower:
-    """Mean power over a step, in watts, of one node from the wall.
+    """Mean power of one node, in watts.
 
     Attributes
     ----------
     devices_w
         Of all devices of the node together.
-    host_w
-        Of everything else: processors, memory, switches, network cards, fans, losses of supplies.
+    parts_w
+        Of everything else behind the supplies, by part.
+    wall_w
+        What the node draws from the wall.
     """
 
     devices_w: float
-    host_w: float
-
-    @property
-    def wall_w(self) -> float:
-        """What the node draws from the wall."""
-        return self.devices_w + self.host_w
+    parts_w: Mapping[str, float]
+    wall_w: float
 
     @property
     def supplied_w(self) -> float:
         """What comes out of its power supplies."""
-        return SUPPLY * self.wall_w
+        return fsum((self.devices_w, *self.parts_w.values()))
+
+    @property
+    def host_w(self) -> float:
+        """What is drawn from the wall besides what the devices draw."""
+        return self.wall_w - self.devices_w
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the power by part; the parts sum to ``total``, which is drawn from the wall."""
+        losses_w = self.wall_w - self.supplied_w
+        return {DEVICES: self.devices_w, **self.parts_w, SUPPLIES: losses_w, "total": self.wall_w}
 
 
 def device_power_w(result: Result, limit_w: float | None = None) -> float:
@@ -80,21 +80,78 @@ def node_power(result: Result) -> NodePower:
     Raises
     ------
     RidgelineError
-        If the node's file does not state the power of its host, or the device's no design power.
+        If the node's file does not state its parts, or the device's no design power.
     """
     node = result.details.cluster.nodes
     busy = min(result.details.plan.devices, node.count)
     devices_w = busy * device_power_w(result) + (node.count - busy) * node.devices.idle_power.value
-    return NodePower(devices_w, _host_w(node, devices_w / node.count))
+    return _node(node, devices_w, working=True)
 
 
-def _host_w(node: Node, device_w: float) -> float:
-    device: Device = node.devices
-    if node.host.power is None or device.tdp is None:
-        raise RidgelineError(
-            f"{node.name} does not state the power of its host (host.power), or {device.name} its"
-            " design power (tdp)"
-        )
-    idle_w, full_w = device.idle_power.value, device.tdp.value
-    load = min(max((device_w - idle_w) / (full_w - idle_w), 0.0), 1.0)
-    return node.host.power.value * (HOST_IDLE + (HOST_BUSY - HOST_IDLE) * load)
+def idle_node_power(node: Node) -> NodePower:
+    """Return the power of a node that is switched on while no job runs.
+
+    Raises
+    ------
+    RidgelineError
+        See `node_power`.
+    """
+    return _node(node, node.count * node.devices.idle_power.value, working=False)
+
+
+def run_node_power_w(result: Result, step_s: float, idle_s: float) -> float:
+    """Mean power of a node from the wall over a run of steps and idle phases.
+
+    Idle phases are those in which no kernel runs: start, evaluation on the host, checkpoints.
+
+    Parameters
+    ----------
+    step_s, idle_s
+        Time of all steps together, and of all idle phases.
+
+    Raises
+    ------
+    RidgelineError
+        See `node_power`, and if a time is below zero or both are zero.
+    """
+    if step_s < 0 or idle_s < 0 or not step_s + idle_s:
+        raise RidgelineError(f"steps of {step_s:g} s and idle phases of {idle_s:g} s are no run")
+    busy_j = step_s * node_power(result).wall_w
+    idle_j = idle_s * idle_node_power(result.details.cluster.nodes).wall_w
+    return (busy_j + idle_j) / (step_s + idle_s)
+
+
+def facility_power_w(result: Result) -> float:
+    """Return the mean power of all nodes in use, with the cooling and feeding of the building.
+
+    Raises
+    ------
+    RidgelineError
+        See `node_power`.
+    """
+    cluster = result.details.cluster
+    nodes = -(-result.details.plan.devices // cluster.nodes.count)
+    return nodes * node_power(result).wall_w * cluster.pue.value
+
+
+def stated_node_power(result: Result) -> dict[str, float] | None:
+    """Return the power of a node by part, or None where its parts are not stated."""
+    try:
+        return node_power(result).to_dict()
+    except RidgelineError:
+        return None
+
+
+def _node(node: Node, devices_w: float, *, working: bool) -> NodePower:
+    parts, tdp = _parts(node), node.devices.tdp
+    if tdp is None:
+        raise RidgelineError(f"{node.devices.name} does not state its design power (tdp)")
+    idle_w, full_w = (node.count * w for w in (node.devices.idle_power.value, tdp.value))
+    parts_w = parts.parts_w(devices_w, idle_w, full_w, working=working)
+    return NodePower(devices_w, parts_w, parts.wall_w(fsum((devices_w, *parts_w.values()))))
+
+
+def _parts(node: Node) -> NodeParts:
+    if node.power is None:
+        raise RidgelineError(f"{node.name} does not state the power of its parts (power)")
+    return node.power

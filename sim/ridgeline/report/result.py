@@ -96,7 +96,10 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the details as plain values, with the keys of the JSON form."""
+        from ridgeline.report.power import stated_node_power
+
         values = self._stated()
+        values["node_power_w"] = stated_node_power(self)
         values["critical_path_s"] = self.critical_path_s
         values["uncertainty"] = self.uncertainty
         values["manifest"] = self.manifest
@@ -138,7 +141,7 @@ class Result:
         Parameters
         ----------
         kind
-            "roofline", "timeline", "time", "energy", "memory", "tornado", "utilisation" or
+            "roofline", "timeline", "time", "energy", "memory", "power", "tornado", "utilisation" or
             "topology": the network in use, with what the step puts on its links.
         ax
             Where to; by default into a figure of its own.

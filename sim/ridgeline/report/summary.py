@@ -64,9 +64,12 @@ def print_summary(result: Result, screen: Console) -> None:
     from ridgeline.report.path import path_text
 
     plan = result.manifest["plan"]
-    device = result.manifest["device"]["name"]
+    kinds = result.manifest.get("devices") or [
+        {"name": result.manifest["device"]["name"], "count": plan["devices"]}
+    ]
+    devices = " and ".join(f"{kind['count']} x {kind['name']}" for kind in kinds)
     screen.print(
-        f"[bold]{result.manifest['model']['name']}[/bold] on {plan['devices']} x {device} "
+        f"[bold]{result.manifest['model']['name']}[/bold] on {devices} "
         f"({result.manifest['cluster']['name']}), {plan['precision']}, "
         f"batch {plan['global_batch']} ({_of_one(plan)})",
         soft_wrap=True,
@@ -89,6 +92,9 @@ def print_summary(result: Result, screen: Console) -> None:
         _shares("energy a step by component", result.energy_j, _ENERGY),
         _shares("peak memory of a device by kind", memory, _MEMORY),
     )
+    if len(kinds) > 1:
+        each = ", ".join(f"{kind['name']} {show(kind['energy_j'], 'J', 4)}" for kind in kinds)
+        screen.print(f"energy by kind of device, without links: {each}", soft_wrap=True)
     screen.print(path_text(result), soft_wrap=True)
     if result.kept_bytes:
         screen.print(kept_text(result), soft_wrap=True)
@@ -154,14 +160,19 @@ def _range(result: Result, quantity: str, unit: Literal["s", "J"]) -> str:
 
 
 def _of_a_node(result: Result) -> list[tuple[str, str]]:
-    """Power of a node from the wall, where its file says what its host draws."""
-    from ridgeline.errors import RidgelineError
-    from ridgeline.report.power import node_power
+    """Power of a node from the wall by part, where its file states them, and of the facility."""
+    from ridgeline.report.power import facility_power_w, stated_node_power
 
-    try:
-        return [("of a node, host included", f"{node_power(result).wall_w:,.0f} W")]
-    except RidgelineError:
+    power_w = stated_node_power(result)
+    if power_w is None:
         return []
+    total_w = power_w.pop("total")
+    parts = ", ".join(f"{name} {watts:,.0f} W" for name, watts in power_w.items())
+    rows = [("of a node, from the wall", f"{total_w:,.0f} W"), ("", parts)]
+    pue = result.details.cluster.pue.value
+    if pue != 1.0:
+        rows.append((f"of the facility, PUE {pue:g}", show(facility_power_w(result), "W")))
+    return rows
 
 
 def _per_area(result: Result, power_w: float) -> list[tuple[str, str]]:

@@ -47,7 +47,7 @@ class Settings(Strict):
     compat: Literal["astrasim", "astrasim-aware"] | None = None
     library: str = "nccl"
     """nccl, or a serving framework whose own all-reduce is taken."""
-    launch: Literal["queued", "eager"] = "queued"
+    launch: Literal["queued", "stream", "eager"] = "queued"
     """Whether the host is ahead of the device, or launches call by call."""
     number_format: str | None = None
     """Of the values, where that matters (int8)."""

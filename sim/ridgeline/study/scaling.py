@@ -81,7 +81,7 @@ class ScalingPoint:
     def peak_flop_per_s(self) -> float:
         """Dense peak of one device in the format that the products run in."""
         assert self.result is not None
-        return matrix_peak(self.result.details.lowered, self.result.details.cluster)
+        return matrix_peak(self.result.details.lowered, self.result.details.cluster.device)
 
     @cached_property
     def less_arithmetic(self) -> float:

@@ -189,8 +189,10 @@ def test_experts_fill_up_their_own_tiles(counts: list[int], height: int) -> None
         input_bytes=1, weight_bytes=1, quantises=True,
     )  # fmt: skip
     assert work[f"tiles_{height}"] == sum(-(-count // height) for count in counts)
-    choices: Mapping[str, float] = {"width": 128, "least_height": height, "most_height": height,
-                                    "height_for": 1, "fused_activation": 0}  # fmt: skip
+    choices: Mapping[str, float] = {
+        "width": 128, "least_height": height, "most_height": height, "height_for": 1,
+        "fused_activation": 0, "whole_tokens": 0,
+    }  # fmt: skip
     counted = EXPERTS.counted(as_arrays([work]), choices)
     assert counted["tiles"][0] == work[f"tiles_{height}"]
     assert work["other"] == 0

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from ridgeline.cli import execute
 from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.study.csv_file import read_csv
 from ridgeline.study.validate import (
     call_starts,
     find_suite,
@@ -28,7 +29,8 @@ from ridgeline.study.validate import (
 )
 from ridgeline.study.validate.device_rows import device_rows, leave_one_out
 from ridgeline.study.validate.expert_all_to_all import sent_copies
-from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.power_meter import NO_METER, PowerMeter, power_meter
+from ridgeline.study.validate.rows import MAX_BYTES, SHIPPED, Row, read_rows
 
 KERNELS = (
     "attention", "moe", "elementwise", "norm", "softmax", "linear-attention", "cast",
@@ -254,8 +256,9 @@ def test_devices_left_out_are_predicted_without_themselves(data: st.DataObject) 
         rng.uniform(1e-6, 1e-4, size),
         rng.uniform(1e-6, 1e-4, size),
         np.zeros(size),
+        np.ones(size),
     )
-    tried = bench.candidates("gemm")["start"]
+    tried = bench.candidates("gemm", rows)["start"]
     found = bench.left_out(rows, tried, "ratio")
     names = sorted(set(rows.devices.tolist()))
     if len(names) < 2:
@@ -305,3 +308,21 @@ def test_a_call_waits_for_the_slower_of_host_and_device() -> None:
 def test_a_call_of_another_format_takes_nothing_besides() -> None:
     assert call_starts.call_start("gemm", "bf16") == call_starts.NO_START
     assert call_starts.call_start("elementwise", "fp32") == call_starts.NO_START
+
+
+def test_a_power_meter_settles_and_weighs_the_toggling_of_data() -> None:
+    assert NO_METER.read_w(2.0, 1e-3, 100.0) == 2100.0
+    assert NO_METER.read_w(2.0, 1e-3, 100.0, limit_w=700.0) == 700.0
+    assert PowerMeter(0.25, 0.0).read_w(2.0, 1e-3, 100.0, 700.0) == 600.0
+    assert PowerMeter(0.25, 1e-3).read_w(2.0, 1e-3, 100.0, 700.0) == 350.0
+
+
+def test_power_meters_are_better_on_devices_left_out() -> None:
+    lines = [row for _, row in read_csv(SHIPPED / "power_meters.csv", MAX_BYTES)]
+    assert lines
+    for row in lines:
+        assert float(row["error_left_out"]) < float(row["error_before"])
+        assert 0 < float(row["activity"]) <= 1
+    assert power_meter("gemm", "bf16", "vllm") != power_meter("gemm", "bf16", "another")
+    assert power_meter("gemm", "bf16", "another").settle_s > 0
+    assert power_meter("rnn", "", "") is NO_METER

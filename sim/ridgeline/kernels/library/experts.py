@@ -6,7 +6,8 @@ where it is low), at least the weights that it reads; a product takes its waves 
 the weights of all experts that have rows, once. Around the products, tokens are sorted by expert,
 copied, quantised, passed through the activation and added up: bytes, and cycles for each row and
 expert. Some versions go through the rows of experts that other ranks have as well (`other_tiles`,
-`other_rows`: shares of them).
+`other_rows`: shares of them), and some were measured with all choices of the tokens that reach a
+rank (`whole_tokens`).
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def experts_work(
         Of all ranks together.
     """
     rows = np.asarray(counts, np.float64)
+    more = min(rows.sum(), tokens) * top_k / rows.sum()
     return {
         "tokens": float(tokens),
         "rows": float(rows.sum()),
@@ -60,20 +62,36 @@ def experts_work(
         "input_bytes": input_bytes,
         "weight_bytes": weight_bytes,
         "quantises": float(quantises),
+        "whole_rows": float(max(rows.sum(), more * rows.sum())),
         **{f"tiles_{height}": float(np.ceil(rows / height).sum()) for height in HEIGHTS},
+        **{
+            f"whole_tiles_{height}": float(np.ceil(max(1.0, more) * rows / height).sum())
+            for height in HEIGHTS
+        },
     }
 
 
 def _grouped(work: Work, choices: Mapping[str, float]) -> Work:
     """Choose the height of tiles, and count them."""
-    mean = np.maximum(work["rows"] / work["active"] * choices["height_for"], 1)
+    before = "whole_" if choices["whole_tokens"] else ""
+    rows = work[f"{before}rows"]
+    mean = np.maximum(rows / work["active"] * choices["height_for"], 1)
     height = 2.0 ** np.ceil(np.log2(mean))
     height = np.clip(height, choices["least_height"], choices["most_height"])
     which = np.searchsorted(HEIGHTS, height)
-    tiles = np.choose(which, [work[f"tiles_{each}"] for each in HEIGHTS])
+    tiles = np.choose(which, [work[f"{before}tiles_{each}"] for each in HEIGHTS])
     width = np.full_like(height, choices["width"])
     fused = np.full_like(height, choices["fused_activation"])
-    return {**work, "height": height, "tiles": tiles, "width": width, "fused": fused}
+    other = np.maximum(0.0, work["other"] - (rows - work["rows"]))
+    return {
+        **work,
+        "rows": rows,
+        "other": other,
+        "height": height,
+        "tiles": tiles,
+        "width": width,
+        "fused": fused,
+    }
 
 
 def _experts_s(work: Work, x: Mapping[str, Floats]) -> Floats:
@@ -130,6 +148,7 @@ EXPERTS = KernelModel(
         Choice("most_height", (128, 64, 256)),
         Choice("height_for", (1, 2, 0.5)),
         Choice("fused_activation", (0, 1)),
+        Choice("whole_tokens", (0, 1)),
     ),
     _grouped,
     _experts_s,

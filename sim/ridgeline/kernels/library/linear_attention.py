@@ -132,7 +132,7 @@ def _convolution_s(work: Work, x: Mapping[str, Floats]) -> Floats:
     busy = rows * work["positions"] * x["element_cycles"] * cycles
     busy = np.maximum(busy, moved / np.where(stays, np.maximum(near, far), far))
     apart = work["sequences"] * x["sequence_us"] * 1e-6
-    return busy + rows * x["row_cycles"] * cycles + apart
+    return busy + rows * x["row_cycles"] * cycles + apart + x["host_us"] * 1e-6
 
 
 CAUSAL_CONVOLUTION = KernelModel(
@@ -144,6 +144,7 @@ CAUSAL_CONVOLUTION = KernelModel(
         Constant("element_cycles", 0.0, 4.0, 0.1),
         Constant("row_cycles", 0.0, 1e3, 20.0),
         Constant("sequence_us", 0.0, 15.0, 0.0),
+        Constant("host_us", 0.0, 900.0, 0.0),  # beyond the fixed time of a call: without a graph
     ),
     (Choice("keys_only", (0, 1)),),
     _features,

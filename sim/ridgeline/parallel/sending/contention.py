@@ -59,7 +59,8 @@ def with_contention(
     needs_s = _memory_bytes(program, device.far_memory)[program.cost] / rate
     of_arithmetic, of_memory = np.zeros(n_rows, np.bool_), np.zeros(n_rows, np.bool_)
     for row, cost in lowered.cost_of_row.items():
-        spans = cost.spans(rates)
+        own = lowered.device_of_row(row, device)
+        spans = cost.spans(rates if own is device else peak_rates(own))
         longest = max(spans.memory_s.values(), default=0.0)
         of_arithmetic[row] = spans.compute_s >= longest
         of_memory[row] = not of_arithmetic[row]

@@ -40,7 +40,7 @@ class Draft:
     """
 
     program: Program
-    rows: dict[Alike, int]
+    rows: dict[tuple[Alike, ...], int]
     dimension_of_row: dict[int, str]
     talks: dict[tuple[int, str], Talk]
     classes: tuple[tuple[int, ...], ...]

@@ -328,7 +328,7 @@ class Step:
         team, chunks, lost = copies.team, copies.chunks, 0
         if self.plan.stack.memory.allocator == "caching":
             lives = [blocks.life for blocks in chunks]
-            room = self.writer.rows.device.capacity_bytes - self.plan.stack.memory.runtime
+            room = self.writer.rows.devices[0].capacity_bytes - self.plan.stack.memory.runtime
             lost = lost_bytes(lives, copies.phase, copies.chunk, copies.micro_batch, room)
         spare = self._spare_buffers(team.stage)
         for kind in MEMORY_KINDS:

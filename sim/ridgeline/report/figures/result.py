@@ -12,7 +12,7 @@ from ridgeline.report.figures.bars import energy, time
 from ridgeline.report.figures.effects import tornado, utilisation
 from ridgeline.report.figures.links import topology
 from ridgeline.report.figures.roofline import roofline
-from ridgeline.report.figures.steps import memory, timeline
+from ridgeline.report.figures.steps import memory, power, timeline
 from ridgeline.report.figures.style import METADATA, FigureFunction, saving
 from ridgeline.report.figures.themes import THEMES, theme
 from ridgeline.report.files import replacing
@@ -29,6 +29,7 @@ __all__ = [
     "draw",
     "energy",
     "memory",
+    "power",
     "roofline",
     "save",
     "time",
@@ -45,6 +46,7 @@ FIGURES: Mapping[str, FigureFunction] = MappingProxyType(
         "energy": energy,
         "time": time,
         "memory": memory,
+        "power": power,
         "tornado": tornado,
         "utilisation": utilisation,
     }

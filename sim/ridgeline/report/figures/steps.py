@@ -22,6 +22,7 @@ from ridgeline.report.figures.style import (
     time_axis,
     words,
 )
+from ridgeline.report.power_track import power_track
 from ridgeline.units import show
 
 if TYPE_CHECKING:
@@ -229,3 +230,30 @@ def _inside(moments: Floats, intervals: Floats) -> npt.NDArray[np.bool_]:
     started = np.searchsorted(intervals[:, 0], moments, "right")
     ended = np.searchsorted(intervals[:, 1], moments, "right")
     return started > ended
+
+
+@figure(height_in=3.5, left_in=0.7, top_in=0.62, bottom_in=1.1)
+def power(result: Result, ax: Axes) -> str:
+    """Draw the mean power of a device over a step, below its limit."""
+    details, played = result.details, result.details.timeline
+    devices = details.plan.devices
+    track = power_track(played, details.cluster.device.idle_power.value, devices)
+    unit, unit_s = time_axis(played.makespan_s)
+    drawn_w = track.power_w / devices
+    edges = track.times_s / unit_s
+    ax.stairs(drawn_w, edges, fill=True, color=COLOURS["compute"], gid="power")
+    mean_w = track.energy_j / (played.makespan_s or 1.0) / devices
+    ax.axhline(mean_w, color=INK, linewidth=1, gid="mean")
+    limit = details.cluster.device.board_limit
+    top_w = float(drawn_w.max(initial=0.0))
+    if limit is not None:
+        ax.axhline(limit.value, color=INK, linestyle="--", linewidth=1, gid="limit")
+        top_w = max(top_w, limit.value)
+    ax.set_xlim(0, track.times_s[-1] / unit_s or 1.0)
+    ax.set_ylim(0, 1.1 * top_w or 1.0)
+    ax.set_xlabel(f"time since the step began ({unit})")
+    ax.set_ylabel("power of a device (W)")
+    title = f"Power over a step: {mean_w:,.0f} W a device in the mean"
+    head(ax, title)
+    limited = "" if limit is None else f" Dashed: the limit of the board, {show(limit.value, 'W')}."
+    return f"Line: the mean. A task draws its energy evenly from start to end.{limited}"

@@ -140,7 +140,7 @@ def _deepbench(row: Row) -> tuple[str, Call] | None:
     op, graph = kernel_shares.op_of(row.values)
     kind = f"{row.text('kind')} {op.pass_.value}"
     format_ = kernel_shares.format_of(row.values)
-    return row.text("kind"), Call(graph, kind, format_, f"{kind} {op.loops}", is_warm=False)
+    return row.text("kind"), Call(graph, kind, format_, f"{kind} {op.loops}", warm_share=0.0)
 
 
 def _of_deepbench(row: Row) -> Row:

@@ -19,7 +19,8 @@ from ridgeline.study.validate.rows import Row, read_rows
 
 _MODULES = {
     "gemm": "kernels", "conv": "kernels", "rnn": "kernels",
-    "single-device": "steps", "multi-device": "steps",
+    "single-device": "steps", "multi-device": "steps", "node-power": "energy",
+    "power-limit": "energy",
     **dict.fromkeys(
         ("attention", "moe", "elementwise", "norm", "softmax", "linear-attention", "cast",
          "expert-all-to-all", "kernel-power", "model-latency"),

@@ -103,9 +103,15 @@ def _called(row: Row, op: str) -> dict[str, str]:
     profiled = row.text("framework") == _PROFILED and op == "all-reduce"
     return {
         "library": library,
-        "launch": "eager" if profiled or text.endswith("eager") else "queued",
+        "launch": "eager" if profiled or text.endswith("eager") else _queued(row),
         "number_format": _FORMATS.get(row.text("dtype"), ""),
     }
+
+
+def _queued(row: Row) -> str:
+    """Return how calls of a benchmark were launched: in graphs, or on streams."""
+    in_graphs = row.text("framework") != "nccl-tests" and "device_key" in row.values
+    return "queued" if in_graphs else "stream"
 
 
 def _ranks_per_node(row: Row, device: str, nodes: int | None) -> int | None:

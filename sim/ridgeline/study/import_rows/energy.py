@@ -51,7 +51,8 @@ def normal(row: Row) -> dict[str, str]:
     precision = usual_precision(device, mixed=node, formats=work.formats)
     stack = SUBMISSION if node else _PROGRAM
     settings = {} if node else {"host.launch_time": load_software(_PROGRAM).host.launch_time}
-    made = step_of(work, Job(device, devices, batch, precision), stack, settings).columns()
+    job = Job(device, devices, batch, precision, place=row.text("config") if node else "")
+    made = step_of(work, job, stack, settings).columns()
     if node:
         where = re.sub(r" run .*", "", row.text("config"))
         quantity = "node_supplied_w" if _BEHIND in basis else "node_wall_w"

@@ -369,6 +369,11 @@ def searcher(
     """
     model = load_model(model) if isinstance(model, str) else model
     cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    if len({id(device) for device in cluster.devices_of(min(devices, cluster.max_devices))}) > 1:
+        raise RidgelineError(
+            f"{cluster.name}: plans are searched for devices of one kind, and the first"
+            f" {devices} are of several (ridgeline run simulates a plan on them)"
+        )
     if not 1 <= devices <= cluster.max_devices:
         raise ConfigError(
             f"{cluster.name} has 1 to {cluster.max_devices} devices, found {devices}",

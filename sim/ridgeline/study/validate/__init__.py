@@ -43,6 +43,8 @@ SUITES = {
     "kernel-power": "Mean board power while one kernel repeats",
     "model-latency": "Forward passes and training steps of transformers in fp32",
     "energy": "Mean power of devices and nodes while they train",
+    "node-power": "Mean power of whole nodes while they train",
+    "power-limit": "Power and time under power limits, and the limit with the least energy",
     "convergence": "Samples to a target, by batch",
     "imagenet": "Whole runs on ImageNet: time to train",
     "mlperf": "Whole runs of MLPerf Training: time to train",

@@ -53,6 +53,8 @@ def _one(row: Row) -> Outcome:
     fields = dict(assignments(row.text("machine_fields")))
     asked: dict[str, Any] = {"operation": op, "size": size, "ranks": ranks, "algorithm": algorithm}
     asked |= {name: row.text(name) for name in CALLED if row.text(name)}
+    if "launch" not in asked:  # nccl-tests and the like, without graphs
+        asked["launch"] = "stream"
     if per_node := row.whole("ranks_per_node") if row.text("ranks_per_node") else None:
         asked["ranks_per_node"] = per_node
     replaced = {f"cluster.{path}": value for path, value in fields.items()}

@@ -1,6 +1,7 @@
 """Mean board power while one kernel repeats: the rows of measured calls that have it.
 
-Readings that contradict the load (``power_suspect``) are skipped with that reason. The trivial
+What a benchmark reads is not what a call draws (`power_meter`). Readings that contradict the load
+(``power_suspect``) are skipped with that reason. The trivial
 predictors are the board's limit, and the share of it that is best on all rows of the collection.
 """
 
@@ -12,8 +13,9 @@ from dataclasses import replace
 from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import attention, cast, elementwise, gemm, linear_attention, measured
 from ridgeline.study.validate import moe as experts
-from ridgeline.study.validate.measured import Call, Caller
+from ridgeline.study.validate.measured import Call, Caller, PricedRow
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
+from ridgeline.study.validate.power_meter import power_meter
 from ridgeline.study.validate.rows import Row
 
 COLUMNS = (*measured.COLUMNS, *measured.POWER)
@@ -56,12 +58,26 @@ def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
         watts = measured.positive(row, "power_w")
         limit = measured.positive(row, "board_limit_w")
         trivial = {"the limit": limit, f"{_SHARE:.0%} of the limit": _SHARE * limit}
-        power_w = made.power_w
+        power_w = made.power_w(power_meter(*meter_key(made)))
         return measured.outcome_of(
             made, "kernel-power", "power_w", power_w, watts, trivial, limit=limit
         )
 
     yield from predict_each(sound, one)
+
+
+def meter_key(made: PricedRow) -> tuple[str, str, str]:
+    """Kind of call, variant and framework, by which readings differ (`power_meter`).
+
+    The variant of a product is its format, that of attention its pass: prefill, encoder, decode.
+    """
+    row, kind = made.row, made.call.kind
+    variant = row.text("format") if kind == "gemm" else ""
+    if kind == "attention":
+        one = row.whole("seq_q") == 1
+        causal = row.text("causal") in {"True", "1"}
+        variant = "decode" if one else "prefill" if causal else "encoder"
+    return kind, variant, row.text("framework")
 
 
 def call(row: Row) -> Call | None:

@@ -35,7 +35,8 @@ def predict_kernels(rows: Iterable[Row], ops: Collection[str]) -> Iterator[Outco
 def _one(row: Row) -> Outcome:
     row.check()
     op, name, format_, pass_ = (row.text(column) for column in ("op", "machine", "format", "pass"))
-    device, measured = _device(name), row.number("measured")
+    early = EARLY in row.text("source")
+    device, measured = _device(name, early), row.number("measured")
     if measured is None or measured <= 0:
         raise RidgelineError("no measured time")
     result, words = _priced(row, device, op, format_, pass_)
@@ -59,7 +60,8 @@ def _one(row: Row) -> Outcome:
         device=name,
         format=format_,
         kind=f"{op} {pass_}",
-        command=f"ridgeline {words} --device {name} --format {format_} --quantity time_s",
+        command=f"ridgeline {words} --device {name}{_words_of_early(name) if early else ''}"
+        f" --format {format_} --quantity time_s",
         **stated("rnn" if op in CELLS else op, result.time_s, spread, device),
     )
 
@@ -89,7 +91,25 @@ def _sizes(row: Row, columns: Collection[str]) -> list[int]:
     return found
 
 
-_device = cache(load_device)
+EARLY = "DeepBench"
+"""In the source of rows whose programs are of 2016 and 2017: what their libraries of products lose
+is in the devices' `achievable`, not in that of a present library (`Engine.library`)."""
+
+
+@cache
+def _early(name: str) -> tuple[str, ...]:
+    """Return the paths of the engines' libraries, which early programs do not have."""
+    engines = load_device(name).engines
+    return tuple(f"engines.{e}.library" for e, engine in engines.items() if engine.library)
+
+
+@cache
+def _device(name: str, early: bool) -> Device:
+    return load_device(name, dict.fromkeys(_early(name)) if early else {})
+
+
+def _words_of_early(name: str) -> str:
+    return "".join(f" --set device.{path}=null" for path in _early(name))
 
 
 def roofline_s(device: Device, format_: str, flops: float, moved: float) -> float:

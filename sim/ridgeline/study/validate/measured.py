@@ -21,11 +21,12 @@ from ridgeline import catalog
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
-from ridgeline.kernels.kernel_price import KernelPrice, price_kernels
+from ridgeline.kernels.kernel_price import WARM_SHARE, KernelPrice, price_kernels
 from ridgeline.kernels.library.kernel_model import LibraryCall
 from ridgeline.study.csv_file import read_csv
 from ridgeline.study.validate.call_starts import NO_START, CallStart, call_start
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
+from ridgeline.study.validate.power_meter import PowerMeter
 from ridgeline.study.validate.rows import MAX_BYTES, SHIPPED, Row
 from ridgeline.study.validate.stated import Stated, stated
 from ridgeline.workload.graph import Graph
@@ -67,8 +68,8 @@ class Call:
         Errors that others state of their own predictions of this row, or of rows like it.
     start
         What it takes besides the ops of the graph.
-    is_warm
-        Whether a repeated call finds its operands in the last level on chip, if they fit there.
+    warm_share
+        Of the last level on chip that a repeated call finds its operands in, if they fit there.
     library
         The kernel of a library that is called, where its constants are known: its time is then that
         of the call, `start` included.
@@ -81,7 +82,7 @@ class Call:
     command: str = ""
     published: Mapping[str, float] = field(default_factory=dict)
     start: CallStart = NO_START
-    is_warm: bool = True
+    warm_share: float = WARM_SHARE
     library: LibraryCall | None = None
 
 
@@ -121,15 +122,23 @@ class PricedRow:
         """Time on the device: of the framework's kernels, and what the call takes besides."""
         if self.library_s is not None:
             return self.library_s
-        return self.call.start.call_s(self.price.time_s)
+        return self.call.start.call_s(self.price.time_s, self.device)
 
     @property
-    def power_w(self) -> float:
-        """Mean power while the call repeats, at most what the board may draw."""
-        waiting_s = self.device_s - self.price.time_s
-        idle_w, limit = self.machine.idle_power.value, self.machine.board_limit
-        drawn_w = (self.price.energy_j + idle_w * waiting_s) / self.device_s
-        return drawn_w if limit is None else min(drawn_w, limit.value)
+    def events_j(self) -> float:
+        """Energy of the events of the call, at full voltage."""
+        idle_j = self.machine.idle_power.value * self.price.time_s
+        return self.price.energy_j + self.price.saved_j - idle_j
+
+    def power_w(self, meter: PowerMeter) -> float:
+        """Return what a benchmark reads while the call repeats, at most the board's limit."""
+        limit = self.machine.board_limit
+        return meter.read_w(
+            self.events_j,
+            self.device_s,
+            self.machine.idle_power.value,
+            None if limit is None else limit.value,
+        )
 
 
 @cache
@@ -148,7 +157,18 @@ def device_named(key: str) -> Device:
 
 def start_of(row: Row, suite: str, variant: str) -> CallStart:
     """Return what the call of a row takes besides its ops."""
-    return call_start(suite, variant, row.text("framework"), row.text("kernel"))
+    key = row.text("device_key")  # tables of a device that is being made name none
+    library = library_of(device_named(key)) if key in catalog.names("devices") else ""
+    return call_start(suite, variant, row.text("framework"), row.text("kernel"), library)
+
+
+def library_of(device: Device) -> str:
+    """Name the library of matrix products of a device's fastest engine that states one."""
+    stated = [engine for engine in device.engines.values() if engine.library is not None]
+    fastest = max(
+        stated, key=lambda engine: max(r.value for r in engine.rates.values()), default=None
+    )
+    return "" if fastest is None or fastest.library is None else fastest.library
 
 
 def host_launch_s(row: Row) -> float:
@@ -175,7 +195,7 @@ def _host_launches() -> list[tuple[str, str, str, float]]:
 
 def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]:
     """Price the calls of rows, those of one device together; not in the order of the rows."""
-    calls: dict[tuple[str, bool], list[tuple[Row, Call]]] = {}
+    calls: dict[tuple[str, float], list[tuple[Row, Call]]] = {}
     for row in rows:
         try:
             row.check()
@@ -184,11 +204,11 @@ def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]
                 continue
             key = row.text("device_key")
             device_named(key)
-            calls.setdefault((key, _finds_operands(row, call)), []).append((row, call))
+            calls.setdefault((key, _warm_share(row, call)), []).append((row, call))
         except RidgelineError as error:
             yield skip_for(row, error)
     for (key, warm), ours in calls.items():
-        yield from _priced(ours, device_named(key), key, repeated=warm)
+        yield from _priced(ours, device_named(key), key, warm)
 
 
 def priced_on(device: Device, calls: Sequence[tuple[Row, Call]]) -> Iterator[PricedRow | Skipped]:
@@ -198,31 +218,30 @@ def priced_on(device: Device, calls: Sequence[tuple[Row, Call]]) -> Iterator[Pri
     have constants of their own.
     """
     plain = [(row, replace(call, library=None)) for row, call in calls]
-    for warm in (False, True):
-        ours = [(row, call) for row, call in plain if _finds_operands(row, call) == warm]
-        if ours:
-            yield from _priced(ours, device, device.name, repeated=warm)
+    for warm in sorted({_warm_share(row, call) for row, call in plain}):
+        ours = [(row, call) for row, call in plain if _warm_share(row, call) == warm]
+        yield from _priced(ours, device, device.name, warm)
 
 
-def _finds_operands(row: Row, call: Call) -> bool:
-    """Tell whether a call finds what the one before it touched."""
-    return call.is_warm and row.text("framework") in _REPEATED
+def _warm_share(row: Row, call: Call) -> float:
+    """Return the share of the last level on chip that holds what the call before touched."""
+    return call.warm_share if row.text("framework") in _REPEATED else 0.0
 
 
 def _priced(
-    calls: Sequence[tuple[Row, Call]], device: Device, key: str, *, repeated: bool
+    calls: Sequence[tuple[Row, Call]], device: Device, key: str, warm_share: float
 ) -> Iterator[PricedRow | Skipped]:
     """Price calls together; where one cannot be priced, halves of them, until it is alone."""
     try:
         graphs = [call.graph for _, call in calls]
-        prices = price_kernels(graphs, device, repeated=repeated)
+        prices = price_kernels(graphs, device, warm_share=warm_share)
     except RidgelineError as error:
         if len(calls) == 1:
             yield skip_for(calls[0][0], error)
             return
         half = len(calls) // 2
-        yield from _priced(calls[:half], device, key, repeated=repeated)
-        yield from _priced(calls[half:], device, key, repeated=repeated)
+        yield from _priced(calls[:half], device, key, warm_share)
+        yield from _priced(calls[half:], device, key, warm_share)
         return
     for (row, call), price in zip(calls, prices, strict=True):
         library = None if call.library is None else call.library.time_s(device)
