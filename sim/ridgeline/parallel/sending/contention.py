@@ -23,6 +23,8 @@ multiprocessors.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ridgeline.engine.contention import Demand, contended
@@ -56,7 +58,11 @@ def with_contention(
         return timeline
     rates = peak_rates(device)
     n_rows, rate = len(program.event_ptr) - 1, rates[device.far_memory]
-    needs_s = _memory_bytes(program, device.far_memory)[program.cost] / rate
+    devices = [device, *(kind.device for kind in lowered.kinds)]
+    needs_s = _memory_s(program, devices)[program.cost]
+    # what is sent is priced on the first kind of device, and waits for the slowest
+    slowest = min(peak_rates(one)[one.far_memory] for one in devices)
+    needs_s[collective] *= rate / slowest
     of_arithmetic, of_memory = np.zeros(n_rows, np.bool_), np.zeros(n_rows, np.bool_)
     for row, cost in lowered.cost_of_row.items():
         own = lowered.device_of_row(row, device)
@@ -75,7 +81,7 @@ def with_contention(
         taken[collective] = held / multiprocessors
         bound = of_arithmetic[program.cost]
         bound[collective] = False
-        needs_s[collective] = np.maximum(needs_s[collective], passes * wire / rate)
+        needs_s[collective] = np.maximum(needs_s[collective], passes * wire / slowest)
     used = np.divide(needs_s, time_s, out=np.zeros_like(time_s), where=time_s > 0)
     if multiprocessors:  # a kernel that memory bounds has it for as long as it runs
         alone = of_memory[program.cost]
@@ -84,14 +90,17 @@ def with_contention(
     return contended(timeline, Demand(taken, bound, np.minimum(used, 1.0)))
 
 
-def _memory_bytes(program: Program, far_memory: str) -> Floats:
-    """Return [C] the bytes of the far memory that each cost row needs of one device."""
-    far = program.resource_names.index(f"device/{far_memory}")
+def _memory_s(program: Program, devices: Sequence[Device]) -> Floats:
+    """Return [C] what each cost row needs of its device's far memory alone, in seconds."""
+    names = {f"device/{device.far_memory}" for device in devices}
+    far = np.array([name in names for name in program.resource_names], np.bool_)
     phase = np.repeat(np.arange(len(program.repeat)), np.diff(program.work_ptr))
     row = np.repeat(np.arange(len(program.phase_ptr) - 1), np.diff(program.phase_ptr))
-    mine = program.work_resource == far
-    sizes = program.work_amount[mine] * program.repeat[phase[mine]]
-    return np.bincount(row[phase[mine]], sizes, len(program.phase_ptr) - 1).astype(np.float64)
+    mine = far[program.work_resource]
+    each_s = program.work_amount[mine] / program.capacity[program.work_resource[mine]]
+    times = program.repeat[phase[mine]]
+    n_rows = len(program.phase_ptr) - 1
+    return np.bincount(row[phase[mine]], each_s * times, n_rows).astype(np.float64)
 
 
 def _traffic(timeline: Timeline, collective: Ints, lowered: Lowered) -> tuple[Floats, Floats]:
