@@ -33,6 +33,7 @@ from ridgeline.report.account import (
     time_account,
     traffic_account,
 )
+from ridgeline.report.physical_bounds import check_ledger
 from ridgeline.report.result import Details, Result
 from ridgeline.software.stack import Stack
 from ridgeline.workload import optimizers
@@ -228,8 +229,7 @@ def _played(
     step = play_step(model, cluster, run, run.stack, fold=fold, reference=reference)
     run, network, graph, lowered, timeline = step
     wide, device = run.widest(), cluster.device
-    contention = run.stack.overlap.contention
-    time = time_account(lowered, timeline, device, contention=contention)
+    time = time_account(lowered, timeline, device)
     memory, capacity, fits = _memory(lowered, timeline, device)
     idle_w = device.idle_power.value  # a device, on average
     if lowered.kinds:
@@ -240,6 +240,8 @@ def _played(
     repeated = lowered.graph.recomputed_flops * wide.sharing / graph.useful_flops
     achieved = useful * issued_share(lowered) / step_time_s / _peaks(lowered, cluster, run.devices)
     samples_per_s = run.global_batch / step_time_s
+    if not lowered.kinds:
+        check_ledger(timeline, device, run.devices)
     return Result(
         step_time_s=step_time_s,
         samples_per_s=samples_per_s,
@@ -323,10 +325,11 @@ def play_step(
     if cluster.faults:
         lowered = with_slow_ranks(lowered, read_faults(cluster.faults).slow)
     timeline = _executor(reference)(lowered.program)
-    if run.stack.overlap.contention:
+    if lowered.talks:
         from ridgeline.parallel.sending.contention import with_contention
 
-        timeline = with_contention(timeline, lowered, cluster.device)
+        channels = run.stack.overlap.contention
+        timeline = with_contention(timeline, lowered, cluster.device, channels=channels)
     return PlayedStep(run, network, graph, lowered, timeline)
 
 

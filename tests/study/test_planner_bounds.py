@@ -80,7 +80,7 @@ def test_messages_between_stages_count() -> None:
     for i in np.flatnonzero(some).tolist():
         group = one.groups.group(one.key(i))
         assert group is not None
-        assert share(one, i) == pytest.approx(1, rel=1e-8)
+        assert 0.999 < share(one, i) <= 1 + 1e-8  # messages take memory bandwidth of the work
     sent_s = next(reversed(one.cuts.values())).time.sent_s.sum()
     assert sent_s > group.work[:, :3].sum()
 

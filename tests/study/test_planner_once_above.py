@@ -14,7 +14,7 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import from_cluster
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
-from ridgeline.parallel.sending.wires import Wires
+from ridgeline.parallel.sending.wires import FarMemory, Wires
 from ridgeline.parallel.stages.partition import partition
 from ridgeline.study.planner.few import Few
 from ridgeline.study.planner.screen import HELD, totals
@@ -164,7 +164,7 @@ def test_the_price_of_a_collective_does_not_depend_on_what_was_asked_before() ->
 
     def priced(order: list[float]) -> dict[float, float]:
         builder = ProgramBuilder()
-        wires = Wires(builder, topology, 0, merge=True)
+        wires = Wires(builder, topology, FarMemory(0, 0))
         return {size: sum(wires.together_s("all-reduce", groups, size)) for size in order}
 
     up, down = priced(sizes), priced(sizes[::-1])

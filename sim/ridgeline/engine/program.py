@@ -35,7 +35,9 @@ How a Program is played (both executors)
    weighted max-min fair ones: all ``x / weight`` rise together until a task meets its cap or a
    shared resource is full (``sum a[r] * x = capacity[r]``), which freezes it; the others go on.
    `weight` is 1 for one flow; a phase that stands for m equal flows through one resource (folded
-   ranks) has m times the work there and weight m, and gets what the m flows would get.
+   ranks) has m times the work there and weight m, and gets what the m flows would get. Where the
+   largest work of the phase was on a resource that turned out to be private, the weight is less by
+   as much as `size` is (`Program.with_private_resources`): shares do not depend on what is private.
 4. Time moves from moment to moment. The next moment is the earliest fixed end (of a latency or of
    a phase without fluid work), or the earliest fluid end where that comes first by more than a
    relative 1e-12; fluid ends up to a relative 1e-12 after a moment belong to it. So flows that end
@@ -185,7 +187,8 @@ class Program:
     def with_private_resources(self) -> Program:
         """Return the same program, in which shared resources that one stream has alone are private.
 
-        A stream plays one task at a time, so these are never divided.
+        A stream plays one task at a time, so these are never divided. Fair shares stay those of
+        the largest work on any resource that was shared: weights are rescaled to what is left.
         """
         n_streams = len(self.stream_names)
         plays = np.zeros((len(self.event_ptr) - 1, n_streams), np.bool_)
@@ -193,7 +196,16 @@ class Program:
         row = np.repeat(np.arange(len(self.phase_ptr) - 1), np.diff(self.work_ptr[self.phase_ptr]))
         used = np.zeros((len(self.shared), n_streams), np.bool_)
         np.logical_or.at(used, self.work_resource, plays[row])
-        return replace(self, shared=self.shared & (used.sum(axis=1) > 1))
+        shared = self.shared & (used.sum(axis=1) > 1)
+        phase = np.repeat(np.arange(len(self.repeat)), np.diff(self.work_ptr))
+        largest = np.zeros((2, len(self.repeat)))
+        for size, which in zip(largest, (self.shared, shared), strict=True):
+            mine = which[self.work_resource]
+            np.maximum.at(size, phase[mine], self.work_amount[mine])
+        ratio = np.divide(
+            largest[1], largest[0], out=np.ones_like(largest[0]), where=largest[1] > 0
+        )
+        return replace(self, shared=shared, weight=self.weight * ratio)
 
     def arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return the numeric fields by name, for hashing and for writing to disk."""

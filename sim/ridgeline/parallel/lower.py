@@ -34,16 +34,17 @@ from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.parallel.memory.communicators import with_communicators
 from ridgeline.parallel.pass_manager import run_passes
 from ridgeline.parallel.passes.optimizer_kernels import ISSUED
-from ridgeline.parallel.plans.mesh import Mesh
+from ridgeline.parallel.plans.mesh import Mesh, Ranks
 from ridgeline.parallel.plans.mixtures import mixture_degree
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.plans.replicas import counts_of
 from ridgeline.parallel.plans.resolved import ResolvedPlan, resolved
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recomputing.recompute import with_recompute
-from ridgeline.parallel.sending.alike import are_alike
 from ridgeline.parallel.sending.spread import waited
-from ridgeline.parallel.sending.wires import PROBE_BYTES, Talk, Wires
+from ridgeline.parallel.sending.symmetry import PROBE_BYTES, Symmetry, symmetry_of
+from ridgeline.parallel.sending.wires import FarMemory, Talk, Wires, slowest_message
+from ridgeline.parallel.stages.cuts import Pace
 from ridgeline.parallel.stages.partition import Cut, Partition, Shares, partition
 from ridgeline.parallel.stages.schedules import SCHEDULES
 from ridgeline.parallel.steps.draft import Draft, Subject, draft_of
@@ -54,9 +55,8 @@ from ridgeline.parallel.steps.team import COLLECTIVE
 from ridgeline.parallel.steps.writer import Writer
 from ridgeline.workload.graph import Graph, Op, Same
 
-FEW = 64
-"""Devices of which all are simulated where they are not wired alike, if tasks are few."""
-_SHORT = 400_000  # tasks that are few
+_MOST_TASKS = 4_000_000  # of a step whose ranks are of several classes
+_MOST_WRITTEN = 300_000  # tasks of one micro-batch of it, which are written one by one
 
 __all__ = ["COLLECTIVE", "Lowered", "lower"]
 
@@ -100,8 +100,9 @@ class Lowered:
         The collectives at the end of one step, in the order in which they are issued.
     whole
         Kinds of ops that could not be divided by `tensor`, and how many.
-    unlike
-        Whether a simulated rank stands for ranks with faster links, as an upper bound.
+    fastest_s
+        Where there are more classes of ranks than can be afforded, and the slowest group stands
+        for all: by cost row, what the fastest takes alone.
     kinds
         Of a step on several kinds of devices all but the first.
     kind_of_row, kind_of_rank
@@ -119,7 +120,7 @@ class Lowered:
     classes: tuple[tuple[int, ...], ...]
     schedules: tuple[Schedule, ...]
     whole: dict[str, int] = field(default_factory=dict)
-    unlike: bool = False
+    fastest_s: dict[int, float] = field(default_factory=dict)
     staying_bytes: dict[str, float] = field(default_factory=dict)
     kinds: tuple[KindOfDevice, ...] = ()
     kind_of_row: dict[int, int] = field(default_factory=dict)
@@ -153,8 +154,7 @@ def lower(
     plan
         As it is run (`plans.resolved`); a plan alone is run by a program without costs.
     fold
-        Simulate one of each class of equivalent ranks (True), or every rank. Where ranks are few
-        and not wired alike, every rank is simulated in either case.
+        Simulate one of each class of equivalent ranks (True), or every rank.
 
     Raises
     ------
@@ -163,16 +163,16 @@ def lower(
     """
     plan = with_communicators(resolved(plan), topology)
     launch_s = plan.stack.host.launch_time * cluster.nodes.host.issue.value
-    builder, idle_s = ProgramBuilder(), 0.0 if plan.stack.host.async_launch else launch_s
+    idle_s = 0.0 if plan.stack.host.async_launch else launch_s
     kinds, kind_of_rank = kinds_of(cluster, plan.devices)
     prices, *others = (Prices(kind, waited(plan), idle_s) for kind in kinds)
-    prices.add_to(builder)
     # Each replica has messages of its own; a fault, or a device of another kind, is of some ranks
     # and not of their like.
     fold = fold and not plan.replicas and not cluster.faults and not others
     mixture = mixture_degree(graph, plan)
-    far, mesh = prices.accounts[cluster.device.far_memory], Mesh.of(plan, mixture)
-    wires = Wires(builder, topology, far, merge=fold)
+    name, mesh = cluster.device.far_memory, Mesh.of(plan, mixture)
+    far = FarMemory(prices.accounts[name], prices.resources[name])
+    wires = Wires(ProgramBuilder(), topology, far)
     division = ShardingSpec(
         expert=plan.expert,
         context=plan.context,
@@ -189,15 +189,6 @@ def lower(
         once=plan.stack.moe.dispatch == "node-limited",
         folded=0 < plan.expert_tensor_parallel < plan.tensor,
     )
-    offloads = plan.offload != "none"
-    short = is_short(len(graph.ops), plan)
-    if (
-        fold
-        and short
-        and (plan.devices > 1 or offloads)
-        and not are_alike(wires, mesh, wraps=plan.virtual_stages > 1, offloads=offloads)
-    ):
-        fold, wires = False, Wires(builder, topology, far, merge=False)
     sharded, local = _local(Same(graph), division, plan.recompute)
     local = run_passes(local, plan.stack, cluster.device)
     n_parts = plan.pipeline * plan.virtual_stages
@@ -205,7 +196,8 @@ def lower(
     rates = peak_rates(cluster.device)
     times = [cost.spans(rates).time_s for cost in costs] if n_parts > 1 else []
     shares = _shares(plan, wires, mesh) if plan.replicas else None
-    cut = _cut(Same(local), tuple(times), n_parts, plan.stage_balance, shares)
+    pace = pace_of(plan, topology, [mesh.replica(k) for k in range(len(mesh.stages))])
+    cut = _cut(Same(local), tuple(times), n_parts, plan.stage_balance, shares, pace)
     _check_ties(graph.name, plan, cut)
     staying = tuple(  # on devices of several kinds, whose caches differ, nothing stays
         NONE_STAY if others else prices.staying(part.graph, plan.micro_batches, plan.virtual_stages)
@@ -214,9 +206,18 @@ def lower(
     if n_parts == 1 and staying[0].share:
         costs = prices.costs(local, staying[0])
 
+    several = fold and plan.devices > 1
+
     def write() -> Draft:
-        rows = OpenRows(builder, kinds)
-        return _written(rows, wires, mesh, plan, cut, sharded, launch_s, staying, fold=fold)
+        symmetry = _symmetry(topology, plan, mesh, len(local.ops)) if several else None
+        while True:
+            builder = ProgramBuilder()
+            prices.add_to(builder)
+            wires, rows = Wires(builder, topology, far, symmetry), OpenRows(builder, kinds)
+            draft = _written(rows, wires, mesh, plan, cut, sharded, launch_s, staying)
+            if symmetry is None or not symmetry.missed:
+                return draft
+            symmetry.refine()
 
     kept = (*prices.kept, *(other.kept for other in others), staying)
     draft = draft_of(Subject(local, cut, topology, plan, launch_s, fold, kept), write)
@@ -231,7 +232,7 @@ def lower(
         classes=draft.classes,
         schedules=draft.schedules,
         whole=sharded.whole,
-        unlike=draft.unlike,
+        fastest_s=draft.fastest_s,
         staying_bytes=draft.staying,
     )
     return with_kinds(lowered, draft.rows, others, kind_of_rank) if others else lowered
@@ -323,10 +324,16 @@ def _check_ties(name: str, plan: Plan, cut: Partition) -> None:
         )
 
 
-def is_short(n_ops: int, plan: Plan) -> bool:
-    """Whether all ranks of a plan are simulated if they are not wired alike."""
-    n_tasks = n_ops * plan.micro_batches * plan.devices // plan.pipeline
-    return plan.devices <= FEW and n_tasks <= _SHORT
+def _symmetry(topology: Topology, plan: ResolvedPlan, mesh: Mesh, n_ops: int) -> Symmetry:
+    """Find equivalent ranks, of as many classes as can be afforded."""
+    most = min(_MOST_TASKS // (n_ops * plan.micro_batches), _MOST_WRITTEN // n_ops)
+    return symmetry_of(
+        topology,
+        mesh,
+        max(1, most),
+        wraps=plan.virtual_stages > 1,
+        offloads=plan.offload != "none",
+    )
 
 
 def _written(
@@ -338,8 +345,6 @@ def _written(
     sharded: ShardedGraph,
     launch_s: float,
     staying: tuple[Staying, ...],
-    *,
-    fold: bool,
 ) -> Draft:
     """Write a step; nothing of the device but what its caches keep may matter here."""
     updating = 1.0 if plan.stack.optimizer.impl == "graph" else ISSUED
@@ -347,10 +352,8 @@ def _written(
     ahead = launch_s and plan.stack.host.async_launch
     builder = rows.builder
     host = Host(builder, launch_s, plan.pipeline > 1, updating, apart) if ahead else None
-    step = Step(
-        plan, Writer(builder, rows, wires, mesh, blocking(plan), host), cut, sharded, staying,
-        fold=fold,
-    )  # fmt: skip
+    writer = Writer(builder, rows, wires, mesh, blocking(plan), host)
+    step = Step(plan, writer, cut, sharded, staying)
     step.write()
     return Draft(
         program=builder.build().with_private_resources(),
@@ -359,7 +362,7 @@ def _written(
         talks=wires.talks,
         classes=tuple(members for team in step.teams for members in team.members),
         schedules=tuple(step.ends.schedules),
-        unlike=step.unlike,
+        fastest_s=wires.fastest_s,
         staying=rows.staying,
     )
 
@@ -385,10 +388,40 @@ def _local(key: Same, division: ShardingSpec, recompute: str) -> tuple[ShardedGr
 
 @lru_cache(maxsize=8)
 def _cut(
-    key: Same, times: tuple[float, ...], n_stages: int, where: Cut, shares: Shares | None
+    key: Same,
+    times: tuple[float, ...],
+    n_stages: int,
+    where: Cut,
+    shares: Shares | None,
+    pace: Pace | None,
 ) -> Partition:
     """Cut a graph into stages; the same graph with the same times is cut once."""
-    return partition(key.graph, times, n_stages, where, shares)
+    return partition(key.graph, times, n_stages, where, shares, pace)
+
+
+def knows_pace(plan: Plan) -> bool:
+    """Whether a plan's stages are cut by what they send, too: one part of the layers each."""
+    return (
+        plan.pipeline > 1
+        and plan.virtual_stages == 1
+        and not plan.replicas
+        and plan.stage_balance == "even"
+    )
+
+
+def pace_of(plan: Plan, topology: Topology, stages: Sequence[Ranks]) -> Pace | None:
+    """Return the pace of a plan whose stages are cut by it.
+
+    Parameters
+    ----------
+    stages
+        Ranks of every stage; those of equal place send to each other.
+    """
+    if not knows_pace(plan):
+        return None
+    ends = [np.stack(pair, axis=1).astype(np.int64).tobytes() for pair in pairwise(stages)]
+    late_s, byte_s = zip(*(slowest_message(topology, pairs) for pairs in ends), strict=True)
+    return Pace(plan.micro_batches, late_s, byte_s, plan.schedule != "gpipe")
 
 
 def _shares(plan: Plan, wires: Wires, mesh: Mesh) -> Shares:

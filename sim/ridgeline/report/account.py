@@ -28,6 +28,7 @@ BUBBLE = "bubble"
 ISSUING = "host issue"
 CONTENTION = "collectives beside"
 POWER_LIMIT = "power limit"
+_ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,14 @@ class TimeAccount:
     limits_s: dict[str, float]
 
 
-def time_account(
-    lowered: Lowered, timeline: Timeline, device: Device, *, contention: bool = False
-) -> TimeAccount:
+def time_account(lowered: Lowered, timeline: Timeline, device: Device) -> TimeAccount:
     """Split the step time of the rank that finishes last.
 
     A compute op's time is its arithmetic and launch (``compute``) and what memory adds to that
     (``memory_stall``); updates are ``optimizer`` altogether. When the compute stream is idle, the
     time is ``exposed_communication`` while the rank's network stream is busy; else it is counted as
-    launch while the host issues ops, else ``bubble``. With `contention`, by which collectives
-    slow ops (`Plan.contention`), the time that this adds counts as ``memory_stall``.
+    launch while the host issues ops, else ``bubble``. What ops take longer since something is sent
+    beside them (`parallel.sending.contention`) counts as ``memory_stall``.
     """
     program = lowered.program
     rank = critical_rank(timeline)
@@ -88,10 +87,11 @@ def time_account(
         limits.setdefault(_limiting(cost, spans, computing_s), []).append(count * duration)
 
     busy = union(timeline.start_s[mine], timeline.end_s[mine])
-    if contention:  # what collectives take of the engines and the memory: waiting, for either
-        slowed = math.fsum(timeline.durations_s[mine]) - math.fsum([*compute, *stall, *optimizer])
-        stall.append(max(slowed, 0.0))
-        limits[CONTENTION] = [max(slowed, 0.0)]
+    # what collectives take of the engines and the memory: waiting, for either
+    slowed = math.fsum(timeline.durations_s[mine]) - math.fsum([*compute, *stall, *optimizer])
+    if slowed > _ROUNDING * total:
+        stall.append(slowed)
+        limits[CONTENTION] = [slowed]
     network = union(*_collective_intervals(timeline, rank))
     idle = total - math.fsum(busy[:, 1] - busy[:, 0])
     exposed = math.fsum(network[:, 1] - network[:, 0]) - overlap(busy, network)

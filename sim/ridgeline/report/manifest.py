@@ -101,11 +101,7 @@ def manifest(details: Details) -> dict[str, Any]:
         + list(device.unpriced),
         "io_modelled": feed is not None,
         "accuracy_modelled": False,
-        "ranks": {
-            "real": sum(len(members) for members in lowered.classes),
-            "simulated": len(lowered.classes),
-            **({"slowest_stands_for_all": True} if lowered.unlike else {}),
-        },
+        "ranks": ranks_manifest(details),
         "not_divided": lowered.whole,
         **(
             {"dropped_choices": dropped_share(graph, plan.expert_load_factor)}
@@ -126,6 +122,32 @@ def manifest(details: Details) -> dict[str, Any]:
         **({} if feed is None else {"input": feed.manifest()}),
     }
     return {**content, "hash": digest(content)}
+
+
+def ranks_manifest(details: Details) -> dict[str, Any]:
+    """Return how many ranks stand for how many, and the least step time where not exactly.
+
+    That is the step with each collective and message as fast as its fastest group alone.
+    """
+    lowered, timeline = details.lowered, details.timeline
+    sizes = [len(members) for members in lowered.classes]
+    content: dict[str, Any] = {"real": sum(sizes), "simulated": len(sizes)}
+    if len(set(sizes)) > 1:
+        content["one_stands_for"] = [min(sizes), max(sizes)]
+    if not lowered.fastest_s:
+        return content
+    from ridgeline.engine.replay import replay_s
+
+    program = timeline.program
+    n_rows = len(program.event_ptr) - 1
+    count = np.bincount(program.cost, minlength=n_rows)
+    total_s = np.bincount(program.cost, timeline.durations_s, n_rows)
+    ratios = np.ones((n_rows, 1))
+    for row, fastest_s in lowered.fastest_s.items():
+        if total_s[row] > 0:
+            ratios[row] = min(1.0, fastest_s * count[row] / total_s[row])
+    least_s = float(replay_s(timeline, ratios)[0])
+    return {**content, "slowest_stands_for_all": True, "step_time_s_at_least": least_s}
 
 
 def kinds_manifest(details: Details) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def sensitivity(result: Result, factor: float = 2.0) -> tuple[Sensitivity, ...]:
         raise RidgelineError(f"sensitivity: the factor must be above 1, found {factor!r}")
     program = result.details.lowered.program
     played_s = result.details.timeline.makespan_s
-    if result.details.plan.stack.overlap.contention:
+    if result.details.lowered.talks:
         played_s = run(program).makespan_s
     beyond_s = result.step_time_s - played_s  # waiting for the data set, contention
 

@@ -117,6 +117,15 @@ class Mesh:
             plan.grid, plan.tensor_grid, plan.hybrid_shard_size,
         )  # fmt: skip
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Equal for plans whose groups are the same ranks."""
+        shapes = tuple(ranks.shape for ranks in self.stages)
+        return (
+            *(self.order, shapes, self.expert, self.expert_context, self.expert_levels),
+            *(self.levels, self.grid, self.tensor_grid, self.sharing),
+        )
+
     def replica(self, stage: int, number: int | None = None) -> Ranks:
         """Ranks of one replica of a stage, or of all: in the same order for every stage."""
         ranks = self.stages[stage]

@@ -123,7 +123,7 @@ class Messages:
             cost=row,
             stream=source.stream(f"network-to-stage{target.stage}", r),
             deps=[port(k) for k in range(makers)],
-            multiplicity=source.multiplicity,
+            multiplicity=source.multiplicity(r),
         )
         return block
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -120,6 +121,79 @@ def balance(
     even = [np.where(fits & (cost <= bound), cost**2, np.inf) for fits in allowed]
     _, cuts = _partition(even, np.add)
     return tuple(Stage(i, j) for i, j in pairwise(cuts))
+
+
+class Pace(NamedTuple):
+    """What a step is besides the work of its stages, as far as cuts depend on it.
+
+    Attributes
+    ----------
+    micro_batches
+        Of a step.
+    late_s, byte_s
+        [K - 1] seconds of a message behind each stage: ``late_s + byte_s * bytes``.
+    returns
+        Whether stages go back to a micro-batch as soon as they can (1F1B and its like).
+    """
+
+    micro_batches: int
+    late_s: tuple[float, ...]
+    byte_s: tuple[float, ...]
+    returns: bool = True
+
+    def send_s(self, send_bytes: npt.ArrayLike) -> Floats:
+        """Return [K, N + 1] what the cut before each stage costs before each layer, both ways."""
+        sizes = np.concatenate(([0.0], np.asarray(send_bytes, np.float64)))
+        late_s, byte_s = np.array(self.late_s), np.array(self.byte_s)
+        found: Floats = np.zeros((len(late_s) + 1, len(sizes)))
+        found[1:] = 2 * (late_s[:, None] + byte_s[:, None] * sizes)
+        return found
+
+
+def balance_step(
+    time_s: Sequence[float], stages: int, send_bytes: Sequence[float], pace: Pace
+) -> tuple[Stage, ...]:
+    """Cut a chain of N layers into stages so that the step is as short as can be (`step_cuts`).
+
+    Parameters
+    ----------
+    time_s
+        [N] forward and backward time of every layer for one micro-batch.
+    stages
+        At most N; none is empty.
+    send_bytes
+        [N] bytes that cross a cut behind each layer, in one direction; the last is not used.
+
+    Raises
+    ------
+    RidgelineError
+        If there are fewer layers than stages.
+    """
+    from ridgeline.parallel.stages.step_cuts import step_cuts
+
+    first = balance(time_s, stages)
+    if stages == 1:
+        return first
+    send_s = pace.send_s(send_bytes)
+    until = np.concatenate(([0.0], np.cumsum(np.asarray(time_s, np.float64))))
+    weight = float(max(pace.micro_batches - 1, 1))  # memory and updates are even, too
+    known = np.array([0, *(stage.stop for stage in first)], np.int64)
+    cuts = step_cuts(until, send_s, stages, weight, pace.returns, known)
+    return tuple(Stage(i, j) for i, j in pairwise(cuts.tolist()))
+
+
+def step_s(
+    time_s: Sequence[float], cuts: Sequence[Stage], send_bytes: Sequence[float], pace: Pace
+) -> float:
+    """Return what `balance_step` makes as short as can be, less the work of a micro-batch."""
+    from ridgeline.parallel.stages.step_cuts import period_of
+
+    send_s = pace.send_s(send_bytes)
+    until = np.concatenate(([0.0], np.cumsum(np.asarray(time_s, np.float64))))
+    known = np.array([0, *(stage.stop for stage in cuts)], np.int64)
+    period = float(period_of(until, send_s, known, pace.returns))
+    sent = float(send_s[np.arange(1, len(cuts)), known[1:-1]].sum())
+    return max(pace.micro_batches - 1, 1) * period + sent
 
 
 def _between(each: Floats) -> Floats:

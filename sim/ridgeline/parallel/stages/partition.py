@@ -18,7 +18,7 @@ import numpy as np
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.recomputing.ops import once
 from ridgeline.parallel.stages.chain import Unit, layers, units
-from ridgeline.parallel.stages.cuts import Stage, balance, balance_given
+from ridgeline.parallel.stages.cuts import Pace, Stage, balance, balance_given, balance_step
 from ridgeline.parallel.stages.places import HELD, copies, places
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass
@@ -103,6 +103,7 @@ def partition(
     n_stages: int,
     cut: Cut = "even",
     shares: Shares | None = None,
+    pace: Pace | None = None,
 ) -> Partition:
     """Cut a graph into stages.
 
@@ -114,6 +115,8 @@ def partition(
         Where (`Plan.stage_balance`).
     shares
         Of stages with different numbers of replicas.
+    pace
+        Of a step, which even cuts make as short as can be; None: only stages' times count.
 
     Raises
     ------
@@ -137,7 +140,8 @@ def partition(
             field="plan.pipeline",
         )
     home = [0] * len(graph.ops)
-    for number, stage in enumerate(_balanced(graph, found, parts, weights, n_stages, cut, shares)):
+    stages = _balanced(graph, found, parts, weights, n_stages, cut, shares, pace)
+    for number, stage in enumerate(stages):
         for part in parts[stage.first : stage.stop]:
             for i in part:
                 home[i] = number
@@ -152,7 +156,10 @@ def _balanced(
     n_stages: int,
     cut: Cut,
     shares: Shares | None,
+    pace: Pace | None,
 ) -> tuple[Stage, ...]:
+    if shares is None and pace is not None and cut == "even":
+        return balance_step(weights, n_stages, [unit.send_bytes for unit in found], pace)
     if shares is None:
         return balance(weights, n_stages)
     if cut != "even":  # so many layers of every stage's replicas together

@@ -45,7 +45,7 @@ class Draft:
     talks: dict[tuple[int, str], Talk]
     classes: tuple[tuple[int, ...], ...]
     schedules: tuple[Schedule, ...]
-    unlike: bool
+    fastest_s: dict[int, float]
     staying: dict[str, float]
 
 

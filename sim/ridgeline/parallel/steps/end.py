@@ -128,7 +128,11 @@ class Ends:
                     talk = Talk(op, float(bucket.size_bytes), groups.shape[1])
                     self.wires.talks[row, label] = talk
                     ready = [self._ready(listed.played[k], chunk, r, bucket) for k, r in members]
-                    many = max(1, one.team.multiplicity * len(members) // groups.shape[1])
+                    many = max(
+                        1,
+                        sum(listed.played[k].team.multiplicity(r) for k, r in members)
+                        // groups.shape[1],
+                    )
                     if self.plan.stack.gradients.fusion_cycle_time and bucket is buckets[along][-1]:
                         ready = self._noticed(listed, members, ready)
                     deps = tuple(dict.fromkeys([*ready, *previous]))
@@ -145,7 +149,8 @@ class Ends:
         self.wires.dimension_of_row[row] = "data"
         teams = [(listed.played[k].team, r) for k, r in members]
         streams = tuple(team.stream("coordinator", r) for team, r in teams)
-        end = End("wait for cycle", row, streams, tuple(ready), teams[0][0].multiplicity)
+        many = teams[0][0].multiplicity(teams[0][1])
+        end = End("wait for cycle", row, streams, tuple(ready), many)
         return [listed.add(end)]
 
     def _rounds(self, team: Team) -> int:
@@ -179,7 +184,7 @@ class Ends:
             deps += [task for chunk, stage in parts for task in listed.waits[stage, chunk]]
             which = int(np.flatnonzero(groups[:, 0] == holder.members[r][0])[0])
             members = [(stage, r) for stage in stages]
-            many = holder.multiplicity
+            many = holder.multiplicity(r)
             added.append(self._tied(listed, tie, groups, which, members, deps, many))
         for chunk, stage in parts:
             listed.waits[stage, chunk] = [*listed.waits[stage, chunk], *added]

@@ -104,7 +104,7 @@ class Issuing:
     host: Host
     block: Block
     streams: Sequence[int]
-    multiplicity: int
+    multiplicity: Sequence[int]
     after: Sequence[Sequence[int]]
     pending: float = 0.0
     experts: Mapping[str, int] = field(default_factory=dict)
@@ -139,9 +139,9 @@ class Issuing:
                 cost=row,
                 stream=stream,
                 deps=deps,
-                multiplicity=self.multiplicity,
+                multiplicity=many,
             )
-            for stream, deps in zip(self.streams, self.after, strict=True)
+            for stream, deps, many in zip(self.streams, self.after, self.multiplicity, strict=True)
         ]
         self.pending = 0.0
         self.after = [(place,) for place in places]

@@ -25,7 +25,6 @@ from ridgeline.parallel.plans.mesh import FAR, NEAR
 from ridgeline.parallel.plans.replicas import counts_of, in_flight, replica_orders
 from ridgeline.parallel.plans.resolved import ResolvedPlan
 from ridgeline.parallel.recomputing.offload import with_offload
-from ridgeline.parallel.sending.alike import slowest
 from ridgeline.parallel.sending.messages import Messages
 from ridgeline.parallel.stages.partition import Partition, Receipt
 from ridgeline.parallel.stages.schedules import PHASES, SCHEDULES, SlotArrays, slot_arrays
@@ -62,8 +61,6 @@ class Step:
         How the graph is divided.
     staying
         Of each part, the weights that stay on chip over micro-batches.
-    fold
-        Simulate one of each class of equivalent ranks.
     """
 
     def __init__(
@@ -73,14 +70,11 @@ class Step:
         cut: Partition,
         sharded: ShardedGraph,
         staying: Sequence[Staying],
-        *,
-        fold: bool,
     ) -> None:
         self.plan, self.writer, self.cut, self.sharded = plan, writer, cut, sharded
         self.staying = staying
         self.builder, self.wires, self.mesh = writer.builder, writer.wires, writer.mesh
         self.ends = Ends(plan, writer, cut)
-        self.unlike = False
         self.endless = is_endless(plan.schedule, plan.pipeline)
         self.messages = Messages(plan, writer, sharded, endless=self.endless)
         self.counts = counts_of(plan.replicas)
@@ -88,20 +82,20 @@ class Step:
         self.splits = plan.pipeline > 1 and SCHEDULES[plan.schedule].splits_backward
         n_tasks = sum(len(part.graph.ops) for part in cut.parts) * plan.micro_batches
         self.fine = n_tasks <= _FINE
-        self.teams = self._teams(fold)
+        self.teams = self._teams()
         # else blocks differ by stage, or by more of their ops' names than `look_of` looks at
         carries = any(team.carried for team in self.teams)
         plain = not (plan.layers or plan.replicas or self.endless or carries)
         self.repeats = plain and plan.offload == "none" and len(cut.parts) > 1
         self._looks: dict[tuple[object, ...], tuple[Look, Blocks, Team]] = {}
 
-    def _teams(self, fold: bool) -> list[Team]:
+    def _teams(self) -> list[Team]:
         """Return what is simulated: a team a stage, or a replica of one where stages are unlike."""
         if not self.counts:
             stages = range(self.plan.pipeline)
             return [
                 Team(
-                    self.builder, stage, self._members(stage, fold), carried=self._carried(stage)
+                    self.builder, stage, self._members(stage), carried=self._carried(stage)
                 )
                 for stage in stages
             ]  # fmt: skip
@@ -120,14 +114,13 @@ class Step:
         how = SCHEDULES[plan.schedule].carried
         return how(stage, plan.pipeline, plan.micro_batches, 1) if plan.pipeline > 1 else 0
 
-    def _members(self, stage: int, fold: bool) -> tuple[tuple[int, ...], ...]:
+    def _members(self, stage: int) -> tuple[tuple[int, ...], ...]:
         """Return the ranks that each simulated rank of a stage stands for."""
-        ranks = self.mesh.stage(stage).tolist()
-        if not fold:
-            return tuple((rank,) for rank in ranks)
-        first, is_unlike = slowest(self.wires, self.mesh, stage)
-        self.unlike = self.unlike or is_unlike
-        return ((first, *(rank for rank in ranks if rank != first)),)
+        symmetry = self.wires.symmetry
+        if symmetry is None:
+            return tuple((rank,) for rank in self.mesh.stage(stage).tolist())
+        ranks = self.mesh.replica(stage)
+        return tuple(tuple(ranks[places].tolist()) for places in symmetry.members)
 
     def write(self) -> None:
         """Write the whole step."""

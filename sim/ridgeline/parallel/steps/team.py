@@ -7,7 +7,7 @@ and where stages have unlike numbers of replicas, a replica.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -83,18 +83,28 @@ class Team:
         yield from known[1]
 
     def _of_groups(self, groups: Ranks) -> list[tuple[int, list[int]]]:
+        """Find the groups; those whose members are equivalent to a group's are that one."""
         group_of = np.full(int(groups.max()) + 1, -1)
         group_of[groups] = np.arange(len(groups))[:, np.newaxis]
+        stand_in = {rank: r for r, members in enumerate(self.members) for rank in members}
         found: dict[int, list[int]] = {}
+        placed: set[int] = set()
         for r, members in enumerate(self.members):
-            if members[0] < len(group_of) and group_of[members[0]] >= 0:
-                found.setdefault(int(group_of[members[0]]), []).append(r)
+            if r in placed or members[0] >= len(group_of) or group_of[members[0]] < 0:
+                continue
+            which = int(group_of[members[0]])
+            mine = sorted({stand_in[rank] for rank in groups[which].tolist() if rank in stand_in})
+            found[which] = mine
+            placed.update(mine)
         return sorted(found.items())
 
-    @property
-    def multiplicity(self) -> int:
-        """Number of real ranks that each simulated one stands for."""
-        return len(self.members[0])
+    def multiplicity(self, r: int) -> int:
+        """Return how many real ranks a simulated one stands for."""
+        return len(self.members[r])
+
+    def times(self, mine: Sequence[int], size: int) -> int:
+        """Return how many groups of so many ranks these simulated ranks stand for."""
+        return max(1, sum(len(self.members[r]) for r in mine) // size)
 
     @property
     def queues(self) -> Mapping[tuple[str, int], int]:

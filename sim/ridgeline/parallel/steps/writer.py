@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from ridgeline.engine.blocks import port
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.kernels.residence import NONE_STAY, Staying
@@ -227,7 +229,8 @@ class Writer:
             awaited = [port(r) for r in ranks]
         after: list[tuple[int, ...]] = [() if awaited is None else (awaited[r],) for r in ranks]
         streams = [team.stream(HOST, r) for r in ranks]
-        issuing = Issuing(self.host, block, streams, team.multiplicity, after)
+        many = [team.multiplicity(r) for r in ranks]
+        issuing = Issuing(self.host, block, streams, many, after)
         if graph:
             issuing.begin(graph, [i for i in ops if graph.ops[i].kind not in SILENT])
         return issuing
@@ -250,7 +253,7 @@ class Writer:
             cost=row,
             stream=team.stream("compute", r),
             deps=deps,
-            multiplicity=team.multiplicity,
+            multiplicity=team.multiplicity(r),
             memory=[(team.ranks[r], *change) for change in changes],
         )
 
@@ -277,8 +280,10 @@ class Writer:
         """Add a copy to the host or back: each device has one engine for both."""
         size_bytes = float(graph.tensors[op.inputs[0]].bytes)
         places = []
+        every = self.mesh.stage(team.stage)
         for r, members in enumerate(team.members):
-            row = self.wires.copy(members, size_bytes, out=op.kind == "offload")
+            which = int(np.flatnonzero(every == members[0])[0])
+            row = self.wires.copy(every, which, size_bytes, out=op.kind == "offload")
             self.wires.talks[row, op.name] = Talk("copy", size_bytes, 1)
             place = self.builder.add_to_block(
                 block,
@@ -287,7 +292,7 @@ class Writer:
                 cost=row,
                 stream=team.stream("copy", r),
                 deps=tuple(dict.fromkeys(before[r] for before in deps)),
-                multiplicity=team.multiplicity,
+                multiplicity=team.multiplicity(r),
                 memory=[(team.ranks[r], *change) for change in changes],
             )
             places.append(place)
@@ -376,7 +381,7 @@ class Writer:
             )
             streams = [team.stream(name, r) for r in mine]
             group = -1 if len(streams) == 1 else self.builder.add_group(streams)
-            many = max(1, team.multiplicity * len(mine) // groups.shape[1])
+            many = team.times(mine, groups.shape[1])
             talk = Talk(sent.kind, sent.size_bytes * sent.repeat, groups.shape[1])
             yield mine, Queued(row, streams[0], group, many, talk)
 

@@ -10,12 +10,15 @@ import numpy as np
 from ridgeline.errors import RidgelineError
 from ridgeline.network.routing import routes
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.lower import FEW
+from ridgeline.parallel.lower import pace_of
 from ridgeline.parallel.plans.mesh import Mesh
 from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.sending.alike import are_alike
+from ridgeline.parallel.sending.symmetry import symmetry_of
 from ridgeline.parallel.sending.wires import Wires
+from ridgeline.parallel.stages.cuts import Pace
 from ridgeline.study.planner.group import Floats, Ints
+
+_FEW = 256
 
 
 class Between:
@@ -25,7 +28,6 @@ class Between:
         self.wires, self.topology, self.devices = wires, topology, devices
         self._times: dict[tuple[str, int, int, float, bool], float] = {}
         self._alike: dict[tuple[object, ...], bool] = {}
-        self._of_messages: dict[bool, Wires] = {}
         self._passed: dict[tuple[int, int, int], Ints] = {}
         self._messages: dict[tuple[int, ...], tuple[float, float]] = {}
 
@@ -97,17 +99,17 @@ class Between:
         return self._times[known]
 
     def folds(self, plan: Plan) -> bool:
-        """Whether one rank of every stage is simulated for all, as `lower` decides it."""
-        if self.devices > FEW:
-            return True
+        """Whether all ranks of a stage are equivalent, so that all groups are at it at once.
+
+        On many devices that takes longer to find than a better bound saves.
+        """
+        if self.devices > _FEW:
+            return False
         mesh, wraps = Mesh.of(plan), plan.virtual_stages > 1
-        known = (
-            *(mesh.order, mesh.stages[0].shape, len(mesh.stages), wraps),
-            *(mesh.expert, mesh.expert_context, mesh.expert_levels, mesh.grid, mesh.tensor_grid),
-            *(mesh.levels, mesh.sharing),
-        )
+        known = (mesh.key, wraps)
         if known not in self._alike:
-            self._alike[known] = are_alike(self.wires, mesh, wraps=wraps)
+            found = symmetry_of(self.topology, mesh, self.devices, wraps=wraps, offloads=False)
+            self._alike[known] = len(found.members) == 1
         return self._alike[known]
 
     def alike(self, members: int, apart: int) -> list[Ints]:
@@ -152,25 +154,20 @@ class Between:
         Of those of all ranks at once, where one is simulated for all.
         """
         folded = self.folds(plan)
-        if folded not in self._of_messages:
-            self._of_messages[folded] = self._new_wires(folded)
-        wires = self._of_messages[folded]
-        alike = (int(wires.place[source * ranks]), target - source)  # lie so in their nodes
-        lie_alike = not (wires.keeps_all or wires.lying.torus)
-        known = (ranks, folded, *(alike if lie_alike else (source, target)))
+        known = (ranks, folded, source, target)
         if known not in self._messages:
-            # Routes through a fabric differ from one pair of stages to the next, and a step prices
-            # those that lie alike by the first that it writes, in either direction.
-            ways = [(source, target), (target, source)][: 1 + lie_alike]
-            each = [one for way in ways for one in self._each(way, ranks, folded)]
+            each = self._each((source, target), ranks, folded)
             self._messages[known] = min(late for late, _ in each), min(slope for _, slope in each)
         return self._messages[known]
 
-    def _new_wires(self, folded: bool) -> Wires:
-        return Wires(self.wires.builder, self.topology, 0, merge=folded)
+    def pace(self, plan: Plan) -> Pace | None:
+        """Return by what stages are cut, as `lower` does."""
+        ranks = np.arange(plan.devices, dtype=np.int64).reshape(plan.pipeline, -1)
+        return pace_of(plan, self.topology, list(ranks))
 
     def _each(self, way: tuple[int, int], ranks: int, folded: bool) -> list[tuple[float, float]]:
         """Return latency and seconds a byte of messages of ranks that lie unlike each other."""
-        wires = self._new_wires(folded)  # which has priced nothing
         pairs = np.stack([k * ranks + np.arange(ranks) for k in way], axis=1)
-        return [wires.message_s(pairs, k) for k in self._unlike(pairs).tolist()]
+        return [
+            self.wires.message_s(pairs, k, together=folded) for k in self._unlike(pairs).tolist()
+        ]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.parallel.stages.cuts import balance
+from ridgeline.parallel.stages.cuts import Pace, balance, balance_step
 from ridgeline.study.planner.crossing import Crossing
 from ridgeline.study.planner.links import LEAD, LINK, TRAIL
 from ridgeline.study.planner.played import Played
@@ -35,6 +35,8 @@ class Group:
         (see `held_by_unit`).
     balanced
         [U] time by which stages are balanced.
+    send_bytes
+        [U] bytes that cross a cut behind each unit (`chain.Unit`).
     waited
         [U, 2] what of the first two columns of `work` is no op, but waiting for exchanges.
     tensor
@@ -66,23 +68,29 @@ class Group:
     once_s: Floats
     crossing: Crossing
     issued_s: Floats
+    send_bytes: Floats
     starts: Floats | None = None
-    _cuts: dict[int, Ints] = field(default_factory=dict)
+    _cuts: dict[tuple[int, Pace | None], Ints] = field(default_factory=dict)
 
-    def cut(self, stages: int) -> Ints:
+    def cut(self, stages: int, pace: Pace | None = None) -> Ints:
         """Return [stages + 1] the first unit of every stage, and the number of units."""
-        if stages not in self._cuts:
-            if self.starts is None:
-                parts, of = balance(self.balanced.tolist(), stages), np.arange(len(self.work) + 1)
-            else:
+        known = stages, pace
+        if known not in self._cuts:
+            of = np.arange(len(self.work) + 1)
+            if self.starts is not None:
                 of = np.append(np.flatnonzero(self.starts), len(self.work))
                 parts = balance([1.0] * (len(of) - 1), stages)
-            self._cuts[stages] = of[[p.first for p in parts] + [parts[-1].stop]].astype(np.int64)
-        return self._cuts[stages]
+            elif pace is None:
+                parts = balance(self.balanced.tolist(), stages)
+            else:
+                send_bytes = self.send_bytes.tolist()
+                parts = balance_step(self.balanced.tolist(), stages, send_bytes, pace)
+            self._cuts[known] = of[[p.first for p in parts] + [parts[-1].stop]].astype(np.int64)
+        return self._cuts[known]
 
-    def by_stage(self, stages: int) -> tuple[Floats, Floats]:
+    def by_stage(self, stages: int, pace: Pace | None = None) -> tuple[Floats, Floats]:
         """Return `work` and `held` summed over the units of each stage: [stages, 5] and [., 14]."""
-        first = self.cut(stages)[:-1]
+        first = self.cut(stages, pace)[:-1]
         return np.add.reduceat(self.work, first), np.add.reduceat(self.held, first)
 
     def seconds(self, direction: int) -> Floats:

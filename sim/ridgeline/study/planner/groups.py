@@ -26,7 +26,7 @@ from ridgeline.parallel.plans.mesh import Mesh
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.prices import FEW_GRAPHS, Prices
 from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
-from ridgeline.parallel.sending.wires import Wires
+from ridgeline.parallel.sending.wires import FarMemory, Wires
 from ridgeline.parallel.stages.places import places
 from ridgeline.parallel.steps.sums import adds, casts, sum_bytes
 from ridgeline.parallel.steps.team import Sent
@@ -83,8 +83,9 @@ class Groups:
         self.limits = Limits(self.model, self.few, self.precision, self.devices, runs.cut)
         builder = ProgramBuilder()
         self.prices.add_to(builder)
-        far = self.prices.accounts[self.cluster.device.far_memory]
-        self.wires = Wires(builder, self.topology, far, merge=True)
+        name = self.cluster.device.far_memory
+        far = FarMemory(self.prices.accounts[name], self.prices.resources[name])
+        self.wires = Wires(builder, self.topology, far)
         self.between = Between(self.wires, self.topology, self.devices)
         self._groups: dict[Key, Group | None] = {}
         self._ops: dict[Key, Ops | None] = {}
@@ -158,6 +159,7 @@ class Groups:
             whole(ops.once_s),
             crossing(told, taken, key.tensor),
             whole(self._issued_s(told, ops.home)),
+            whole(np.array([float(unit.send_bytes) for unit in told.parts])),
             starts,
         )
 

@@ -13,7 +13,6 @@ import numpy as np
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.network.where import load_cluster
-from ridgeline.parallel.lower import is_short
 from ridgeline.parallel.plans.plan import MOST_SAMPLES, Plan
 from ridgeline.parallel.plans.resolved import ALTERNATING
 from ridgeline.parallel.plans.stack_choice import choose_stack
@@ -54,7 +53,7 @@ class Searcher:
     objective: Objective
     space: Space
     groups: Groups
-    cuts: dict[tuple[Key, int, int, int, bool], Staged] = field(default_factory=dict)
+    cuts: dict[tuple[Key, int, int, int, bool, int], Staged] = field(default_factory=dict)
     messages: dict[tuple[int, bool], Messages] = field(default_factory=dict)
 
     @property
@@ -227,7 +226,7 @@ class Searcher:
             ranks = shares.data * plan.tensor // apart
             return between.time_s(op, ranks, apart, size_bytes, plan)
 
-        alone = not between.folds(plan) and is_short(self.groups.limits.n_ops_of_all, plan)
+        alone = not between.folds(plan)
         return cut.bound(m, shares, time_of, alone=alone)
 
     def memory_bytes(self, group: Group, i: int) -> float:
@@ -277,13 +276,17 @@ class Searcher:
     def _cut(self, group: Group, i: int) -> Staged:
         key, s = self.key(i), self.space
         unlike = bool(self.folded[i] or self.in_slices[i])
-        cut = (key, int(s.schedule[i]), int(s.pipeline[i]), int(s.chunks[i]), unlike)
+        m = int(s.micro_batches[i])
+        cut = (key, int(s.schedule[i]), int(s.pipeline[i]), int(s.chunks[i]), unlike, m)
         if cut not in self.cuts:
             plan = self.runs.resolved(s.plan(i)) if unlike else s.plan(i)
             between = self.groups.between
             known = self.messages.setdefault((plan.pipeline, between.folds(plan)), {})
             sends = PlanSends(self.groups, plan, key, known)
-            self.cuts[cut] = staged(group, plan.schedule, plan.pipeline, plan.virtual_stages, sends)
+            pace = between.pace(plan) if self.runs.cut == "even" else None
+            self.cuts[cut] = staged(
+                group, plan.schedule, plan.pipeline, plan.virtual_stages, sends, pace
+            )
         return self.cuts[cut]
 
 

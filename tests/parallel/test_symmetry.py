@@ -7,59 +7,65 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.hardware import load_cluster
+from ridgeline.network.inline import from_text
 from ridgeline.network.topology import from_cluster
 from ridgeline.parallel.plans.mesh import Mesh
-from ridgeline.parallel.sending.alike import are_alike
-from ridgeline.parallel.sending.wires import Wires
+from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.sending.symmetry import Call, Symmetry, symmetry_of
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import load_model
 from stacked import stacked
 
 
-def wires_of(machine: str, devices: int) -> Wires:
-    return Wires(ProgramBuilder(), from_cluster(load_cluster(machine), devices), 0, merge=True)
-
-
-def alike(machine: str, **degrees: Any) -> bool:
+def n_classes(machine: str, **degrees: Any) -> int:
     plan = stacked(**{"global_batch": degrees.get("data", 1), **degrees})
-    return are_alike(wires_of(machine, plan.devices), Mesh.of(plan))
+    topology = from_cluster(load_cluster(machine), plan.devices)
+    mesh = Mesh.of(plan)
+    return len(symmetry_of(topology, mesh, plan.devices, wraps=False, offloads=False).members)
 
 
 def test_cube_meshes_roots_and_dragonflies_are_told_from_switches() -> None:
-    assert not alike("dgx1-v100", data=2, tensor=2)  # pairs of one link, and of two
-    assert not alike("cori-haswell-aries", tensor=4, pipeline=4)  # messages meet between groups
-    assert alike("dgx1-v100", data=8)
-    assert alike("dgx-a100", data=2, tensor=4)
-    assert alike("v100-4gpu", data=2, tensor=2)
-    assert alike("selene-a100", data=2, tensor=8)
+    assert n_classes("dgx1-v100", data=2, tensor=2) > 1  # pairs of one link, and of two
+    assert n_classes("dgx1-v100", data=8) == 1
+    assert n_classes("dgx-a100", data=2, tensor=4) == 1
+    assert n_classes("v100-4gpu", data=2, tensor=2) == 1
+    assert n_classes("selene-a100", data=2, tensor=8) == 1
 
 
-def test_groups_of_other_sizes_are_priced_apart() -> None:
-    """Four ranks in pairs, and together, have the same numbers in the same order."""
-    wires = wires_of("v100-4gpu", 4)
-    pairs, four = np.arange(4).reshape(2, 2), np.arange(4).reshape(1, 4)
-    alone = {
-        size: wires_of("v100-4gpu", 4).together_s("all-reduce", groups, 4e6)
-        for size, groups in ((2, pairs), (4, four))
-    }
-    for size, groups in ((4, four), (2, pairs), (4, four)):
-        wires.collective("all-reduce", groups, 0, 4e6, "tensor")
-        assert wires.together_s("all-reduce", groups, 4e6) == alone[size]
-    rows = {wires.collective("all-reduce", groups, 0, 4e6, "data")[0] for groups in (pairs, four)}
-    assert len(rows) == 2
+def test_a_chain_of_two_ends_has_classes_by_the_distance_from_them() -> None:
+    """Six devices in a line send to the next; one way alone, every device is another."""
+    topology = from_text("Line(6, 10 GB/s, 1 us)")
+    mesh = Mesh.of(Plan(data=6, global_batch=6))
+    on = np.stack((np.arange(5), np.arange(1, 6)), axis=1)
+    both, one = (Call("send", pairs, 1.0) for pairs in (np.concatenate((on, on[:, ::-1])), on))
+    found = Symmetry(topology, mesh, [both], 6).members
+    assert [places.tolist() for places in found] == [[0, 5], [1, 4], [2, 3]]
+    assert len(Symmetry(topology, mesh, [one], 6).members) == 6
+    coarse = Symmetry(topology, mesh, [both], 2)
+    assert len(coarse.members) <= 2
+    assert not coarse.exact
 
 
-def test_a_size_that_only_a_later_stage_has_meets_what_is_beside_it() -> None:
-    """Two groups a node share its PCIe: on nodes 5 to 9, and after others on nodes 0 to 4."""
-    first, later = (start + np.arange(40).reshape(20, 2).T for start in (0, 40))
-    wires, alone = wires_of("selene-a100", 80), wires_of("selene-a100", 80)
-    wires.collective("all-gather", first, 0, 4e8, "data")
-    for size in (4e8, 1e8):
-        together_s = alone.together_s("all-gather", later, size)
-        assert wires.together_s("all-gather", later, size) == together_s
-        assert sum(together_s) > 1.5 * alone.time_s("all-gather", later[0], size)
+def test_a_flow_loads_what_its_mates_load() -> None:
+    """Eight devices send through one adapter, four of them across the root: each for four."""
+    topology = from_cluster(load_cluster("pcie3-8gpu-root-fdr"), 16)
+    mesh = Mesh.of(Plan(data=8, pipeline=2, global_batch=8))
+    call = Call("send", np.stack((mesh.replica(0), mesh.replica(1)), axis=1), 1e6)
+    symmetry = Symmetry(topology, mesh, [call], 8)
+    assert [places.tolist() for places in symmetry.members] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    for which in (0, 4):
+        (share,) = symmetry.priced(call, which).shares
+        assert max(share.links.values()) == share.weight == 4
+
+
+def test_more_classes_than_can_be_afforded_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ridgeline.parallel.lower._MOST_WRITTEN", 0)
+    plan = stacked(global_batch=4, data=2, tensor=2, precision="fp32")
+    network, cluster = load_model("mlp"), load_cluster("dgx1-v100")
+    coarse, whole = (simulate(network, cluster, plan, fold=fold) for fold in (True, False))
+    assert coarse.manifest["ranks"]["slowest_stands_for_all"]
+    assert coarse.step_time_s >= whole.step_time_s
 
 
 @pytest.mark.parametrize(
@@ -91,6 +97,13 @@ def test_a_size_that_only_a_later_stage_has_meets_what_is_beside_it() -> None:
         ("tpu-v3-pod", "mlp", {"data": 16, "tensor": 4, "zero_stage": 3}),
         # stages in one node copy to their hosts at different times
         ("pcie3-8gpu-fdr", "resnet18", {"pipeline": 4, "offload": "all"}),
+        # groups that share adapters and leaf switches; groups of every second chip of a torus
+        (
+            "superpod-h100",
+            "gpt2",
+            {"data": 8, "tensor": 2, "pipeline": 4, "order": "data-tensor-context-pipeline"},
+        ),
+        ("tpu-v4-pod", "gpt2", {"data": 8, "tensor": 2, "pipeline": 2}),
         # halos of one side, on cables that messages between stages need
         ("knl-opa-cluster", "resnet18", {"pipeline": 4, "spatial": "2x2", "schedule": "pipedream"}),
     ],

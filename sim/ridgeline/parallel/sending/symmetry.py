@@ -1,0 +1,780 @@
+"""Which ranks are equivalent on the routed fabric, so that one of them can be simulated for all.
+
+Colour refinement (Cardon and Crochemore, "Partitioning a graph in O(|A| log2 |V|)", TCS 19(1),
+1982) over three kinds of things: *places* of a stage (what is at the same place in every stage of a
+pipeline has one colour), *flows* (one group's part of a collective, one message, one copy to the
+host) and directed *links*. Links begin with the colour of their class and bandwidth. A flow has the
+colour of the links that it loads, by phase and bytes, and of the places of its members; a link that
+of the flows that load it; a place that of the flows that it takes part in. Colours are split until
+nothing changes. Then flows of a colour load links of a colour alike, and every link of a colour
+carries the same: such a partition is equitable, and max-min fair shares are equal within a colour.
+
+One flow is simulated for its colour. Its links are resources that stand for all links of their
+colour, and it loads each with what *all* flows of its colour put there; it rises with the level of
+one of them (`weight` of `engine.program`, rule 3).
+
+Links between switches that can never be full are left out: those whose flows, each as fast as the
+links of its nodes let it be, need no more than their bandwidth together. They hold nobody up, and
+on large fabrics they are all that differs between nodes.
+
+What a step sends is known when it is written. So a `Symmetry` starts from what steps of the plan
+usually send (`usual_calls`), and is asked for every call that is written; one that it is not
+equitable for is added, and the step is written again (`Symmetry.missed`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from hashlib import blake2b
+from itertools import pairwise
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ridgeline.network.routing import ADAPTIVE, ROUTINGS, routes
+from ridgeline.network.schedule import Schedule, closed_form_time_s, loads_of
+from ridgeline.network.topology import Floats, Topology
+from ridgeline.parallel.division.labels import GRID, HALO
+from ridgeline.parallel.division.reach import written
+from ridgeline.parallel.plans.mesh import Mesh, Ranks
+from ridgeline.parallel.sending.chosen import COPIES, schedule_of
+
+Colours = npt.NDArray[np.uint64]
+
+MOST_DEVICES = 4096
+"""Of more, not all flows are looked at: that would take a minute."""
+PROBE_BYTES = 64e6
+"""A collective that is long enough for its bandwidth."""
+_DIMENSIONS = ("tensor", "spatial", "context", "data")
+_MOST_PRICED = 4096  # calls whose schedules are kept
+_FULL = 1 + 1e-9
+_DIGITS = 2.0**36  # of a load: those that differ by rounding are equal
+
+
+class Call(NamedTuple):
+    """What all groups of ranks of a stage do at the same time.
+
+    Attributes
+    ----------
+    op, size_bytes
+        As `chosen.schedule_of`.
+    groups
+        [G, n] ranks.
+    """
+
+    op: str
+    groups: Ranks
+    size_bytes: float
+
+
+class OnLinks(NamedTuple):
+    """Flows, links that they load, and a colour of what they put there in all phases."""
+
+    flow: Ranks
+    link: Ranks
+    code: Colours
+
+
+@dataclass(frozen=True, eq=False)
+class Flows:
+    """What the groups of a call put on links.
+
+    Attributes
+    ----------
+    group, phase, link, size_bytes
+        [E] bytes that a group puts on a link in one round of a phase.
+    repeat
+        [E] rounds of the phase.
+    colour
+        [G] equal where algorithm, latencies and repetitions are.
+    latency_s
+        [G] of all phases.
+    by_link
+        Every group with every link that it loads once.
+    """
+
+    group: Ranks
+    phase: Ranks
+    link: Ranks
+    size_bytes: Floats
+    repeat: Ranks
+    colour: Colours
+    latency_s: Floats
+    by_link: OnLinks
+
+    @classmethod
+    def of(cls, topology: Topology, call: Call) -> Flows:
+        """Find what every group puts on links."""
+        if call.op == "send" and ROUTINGS[topology.routing] not in ADAPTIVE:
+            return _messages(topology, call)
+        groups = range(len(call.groups))
+        schedules = dict(_schedules(topology, call))
+        parts = [(g, p, loads_of(of)) for g in groups for p, of in enumerate(schedules[g].phases)]
+        counts = np.array([len(loads) for _, _, loads in parts], np.int64)
+        ends = np.array([(g, p) for g, p, _ in parts], np.int64).reshape(-1, 2)
+        none: list[Floats] = [np.zeros(0)]
+        rounds = [schedules[g].phases[p].repeat for g, p, _ in parts]
+        late = [[of.latency_s * of.repeat for of in schedules[g].phases] for g in groups]
+        return cls.joined(
+            np.repeat(ends[:, 0], counts),
+            np.repeat(ends[:, 1], counts),
+            np.concatenate([*none, *(loads.links for _, _, loads in parts)]).astype(np.int64),
+            np.concatenate([*none, *(loads.bytes for _, _, loads in parts)]),
+            np.repeat(np.array(rounds, np.int64), counts),
+            np.array([hash_of(_kind(schedules[g], topology)) for g in groups], np.uint64),
+            np.array([math.fsum(each) for each in late]),
+        )
+
+    @classmethod
+    def joined(
+        cls,
+        group: Ranks,
+        phase: Ranks,
+        link: Ranks,
+        size_bytes: Floats,
+        repeat: Ranks,
+        colour: Colours,
+        latency_s: Floats,
+    ) -> Flows:
+        """Colour what each group puts on each link."""
+        n_links = int(link.max(initial=0)) + 1
+        keys, which = np.unique(group * n_links + link, return_inverse=True)
+        code = np.zeros(len(keys), np.uint64)
+        np.add.at(code, which.ravel(), _mixed(phase, _digits(size_bytes)))
+        by_link = OnLinks(*np.divmod(keys, n_links), code)
+        return cls(group, phase, link, size_bytes, repeat, colour, latency_s, by_link)
+
+
+def _messages(topology: Topology, call: Call) -> Flows:
+    """Route all messages of a call together."""
+    ends = topology.devices.astype(np.int64)[call.groups]
+    found = routes(topology, ends[:, 0], ends[:, 1])
+    hops = np.diff(found.ptr)
+    group = np.repeat(np.arange(len(ends)), hops)
+    links = found.links.astype(np.int64)
+    latency_s = np.bincount(group, topology.latency_s[links], len(ends)).astype(np.float64)
+    sizes = np.full(len(links), float(call.size_bytes))
+    colour = _mixed(_digits(latency_s))
+    for name in sorted(topology.link_classes):
+        is_one = np.array([topology.link_class[link] == name for link in links.tolist()], np.bool_)
+        hops_of = np.bincount(group[is_one], minlength=len(ends))
+        colour = _mixed(colour, hops_of)
+    once, first = np.ones_like(group), np.zeros_like(group)
+    start_s = latency_s + topology.collective_latency_s
+    return Flows.joined(group, first, links, sizes, once, colour, start_s)
+
+
+def _kind(schedule: Schedule, topology: Topology) -> tuple[object, ...]:
+    """Return the algorithm of a schedule, its rounds, and its bytes by class of link."""
+    rounds = [(f"{phase.latency_s:.10e}", phase.repeat) for phase in schedule.phases]
+    on_wire: dict[str, float] = {}
+    for link, size in schedule.bytes_on_wire().items():
+        name = topology.link_class[link]
+        on_wire[name] = on_wire.get(name, 0.0) + size
+    sizes = [(name, f"{size:.10e}") for name, size in sorted(on_wire.items())]
+    return schedule.algorithm, *rounds, *sizes
+
+
+def _schedules(topology: Topology, call: Call) -> Iterator[tuple[int, Schedule]]:
+    """Yield the schedule of every group; of those inside equal nodes one is moved to all others."""
+    nodes = _Nodes.of(topology)
+    here = nodes.of_rank[call.groups]
+    inside = (here == here[:, :1]).all(axis=1)
+    known: dict[tuple[int, bytes], tuple[int, Schedule]] = {}
+    for g, group in enumerate(call.groups):
+        node = int(here[g, 0])
+        if not inside[g]:
+            yield g, schedule_of(call.op, topology, group, call.size_bytes)
+            continue
+        key = int(nodes.kind[node]), nodes.place[group].tobytes()
+        if key not in known:
+            known[key] = node, schedule_of(call.op, topology, group, call.size_bytes)
+        of_node, schedule = known[key]
+        moved = schedule if of_node == node else nodes.moved(schedule, of_node, node)
+        yield g, moved or schedule_of(call.op, topology, group, call.size_bytes)
+
+
+@dataclass(frozen=True, eq=False)
+class _Nodes:
+    """Nodes of a topology that are wired alike inside.
+
+    Attributes
+    ----------
+    of_rank, place
+        [ranks] node, and number of the device there.
+    kind
+        [nodes] equal where devices and the links between the node's own vertices are.
+    links
+        By node, its own links: those of equal nodes in the same order.
+    """
+
+    of_rank: Ranks
+    place: Ranks
+    kind: Ranks
+    links: tuple[Ranks, ...]
+
+    @classmethod
+    @lru_cache(maxsize=4)
+    def of(cls, topology: Topology) -> _Nodes:
+        """Compare the nodes of a topology."""
+        node_of = topology.node_of.astype(np.int64)
+        n_nodes = int(node_of.max(initial=0)) + 1
+        inside = np.flatnonzero(node_of >= 0)
+        members = inside[np.argsort(node_of[inside], kind="stable")]
+        begin = np.searchsorted(node_of[members], np.arange(n_nodes + 1))
+        local = np.zeros(len(node_of), np.int64)
+        local[members] = np.arange(len(members)) - begin[node_of[members]]
+        source, target = topology.source, topology.target
+        home = np.where(node_of[source] == node_of[target], node_of[source], -1)
+        by_node = np.argsort(home, kind="stable")
+        first = np.searchsorted(home[by_node], np.arange(n_nodes + 1))
+        links = tuple(by_node[a:b] for a, b in pairwise(first))
+        classes = {name: i for i, name in enumerate(sorted(topology.link_classes))}
+        class_of = np.array([classes[name] for name in topology.link_class], np.int64)
+        numbers: dict[bytes, int] = {}
+        kind = np.zeros(n_nodes, np.int64)
+        devices = np.zeros(len(node_of), np.bool_)
+        devices[topology.devices] = True
+        for node, own in enumerate(links):
+            columns = (local[source[own]], local[target[own]], class_of[own])
+            values = topology.bandwidth_bytes_per_s[own], topology.latency_s[own]
+            own_devices = devices[members[begin[node] : begin[node + 1]]]
+            parts = (*columns, *values, own_devices, topology.energy_j_per_byte[own])
+            text = b"|".join(part.tobytes() for part in parts)
+            kind[node] = numbers.setdefault(text, len(numbers))
+        of_rank = node_of[topology.devices]
+        return cls(of_rank, local[topology.devices], kind, links)
+
+    def moved(self, schedule: Schedule, source: int, target: int) -> Schedule | None:
+        """Return a schedule of one node in an equal one; None: it uses links outside of it."""
+        phases = []
+        for phase in schedule.phases:
+            loads = loads_of(phase)
+            at = np.searchsorted(self.links[source], loads.links)
+            if (at >= len(self.links[source])).any():
+                return None
+            if (self.links[source][at] != loads.links).any():
+                return None
+            links = self.links[target][at].astype(np.int32)
+            phases.append(phase._replace(bytes_on_link=type(loads)(links, loads.bytes)))
+        return Schedule(
+            schedule.op, schedule.algorithm, schedule.n_ranks, schedule.size_bytes, tuple(phases)
+        )
+
+
+class Share(NamedTuple):
+    """A phase of a flow that is simulated for all of its class.
+
+    Attributes
+    ----------
+    links
+        Bytes that all flows of the class put on each link that stands for its like, over the most
+        that this flow puts on a link.
+    weight
+        The most of these.
+    """
+
+    links: dict[int, float]
+    weight: float
+
+
+class PricedCall(NamedTuple):
+    """A call, as one of its groups plays it for all of a class.
+
+    Attributes
+    ----------
+    schedule
+        Of that group alone.
+    shares
+        What it carries for the others, by phase.
+    fastest_s
+        What the fastest group takes alone, where the slowest stands for all; else 0.
+    """
+
+    schedule: Schedule
+    shares: list[Share]
+    fastest_s: float = 0.0
+
+
+class Symmetry:
+    """Colours of places, links and flows of one plan on one topology.
+
+    Parameters
+    ----------
+    calls
+        What steps of the plan usually send (`usual_calls`).
+    most
+        Classes of places that can be afforded. Where there are more, all places are taken as one
+        class, and for each call the slowest flow stands for all: nearly a bound.
+
+    Attributes
+    ----------
+    place_of
+        [ranks] place in its stage.
+    class_of
+        [places] number of its class, by the first place of each.
+    exact
+        Whether one flow is like all others of its class.
+    """
+
+    def __init__(self, topology: Topology, mesh: Mesh, calls: Sequence[Call], most: int) -> None:
+        self.topology, self.most = topology, most
+        self.place_of, self.stage_of = np.zeros((2, topology.n_devices), np.int64)
+        for stage in range(len(mesh.stages)):
+            ranks = mesh.replica(stage)
+            self.place_of[ranks] = np.arange(len(ranks))
+            self.stage_of[ranks] = stage
+        self.n_places = len(mesh.replica(0))
+        self._calls = {_key(call): call for call in calls}
+        self._missed: dict[tuple[object, ...], Call] = {}
+        self.refine()
+
+    def refine(self) -> None:
+        """Split colours by all calls that are known, until nothing changes."""
+        self._calls |= self._missed
+        self._missed = {}
+        self.exact = self.topology.n_devices <= MOST_DEVICES
+        self._shares: dict[tuple[object, ...], list[Share]] = {}
+        self._of_regime: dict[tuple[object, ...], tuple[int, int, list[Share]]] = {}
+        self._priced: dict[tuple[object, ...], PricedCall] = {}
+        calls = list(self._calls.values()) if self.exact else []
+        flows = [flows_of(self.topology, call) for call in calls]
+        self._find_never_full(calls, flows)
+        first = np.cumsum([0, *(len(of.colour) for of in flows)])
+        start = [_mixed(of.colour, np.full(len(of.colour), i)) for i, of in enumerate(flows)]
+        begin = np.concatenate([np.zeros(0, np.uint64), *start])
+        every, none = [self._loads(of) for of in flows], np.zeros(0, np.int64)
+        loads = OnLinks(
+            np.concatenate([none, *(of.flow + n for n, of in zip(first[:-1], every, strict=True))]),
+            np.concatenate([none, *(of.link for of in every)]),
+            np.concatenate([none.astype(np.uint64), *(of.code for of in every)]),
+        )
+        members = self._members(calls, first)
+        topology = self.topology
+        classes = {name: hash_of(name) for name in topology.link_classes}
+        of_class = np.array([classes[name] for name in topology.link_class], np.uint64)
+        link = _mixed(of_class, _digits(topology.bandwidth_bytes_per_s))
+        place, known = np.zeros(self.n_places, np.uint64), 0
+        while flows:
+            flow = _flow_colours(begin, loads, link, members, place)
+            place = _mixed(place, self._at_places(members, flow))
+            link = _mixed(link, _on_links(loads, flow, len(link)))
+            found = _n_colours(place)
+            if found > self.most:
+                self.exact = False
+                place[:] = 0
+                break
+            found += _n_colours(link) + _n_colours(flow)
+            if found == known:
+                break
+            known = found
+        self._place, self._link = place, link
+        _, where, number = np.unique(place, return_index=True, return_inverse=True)
+        order = np.argsort(np.argsort(where))
+        self.class_of = order[number.ravel()]
+        _, where, number = np.unique(link, return_index=True, return_inverse=True)
+        self.link_of = where[number.ravel()] if self.exact else self._stand_ins()
+
+    def _find_never_full(self, calls: Sequence[Call], flows: Sequence[Flows]) -> None:
+        """Find the links between switches that all their flows together cannot fill.
+
+        Of calls of the same groups one goes on at a time.
+        """
+        outside = self._outside
+        self._most_on: dict[tuple[object, ...], Floats] = {}
+        total: Floats = np.zeros(int(outside.sum()))
+        if len(total):
+            for call, of in zip(calls, flows, strict=True):
+                key = _key(call._replace(op="", size_bytes=0))
+                mine = self._at_most(of)
+                before = self._most_on.get(key)
+                self._most_on[key] = mine if before is None else np.maximum(before, mine)
+            total += sum(self._most_on.values())
+        self._total = total
+        self._never_full = np.zeros(len(outside), np.bool_)
+        self._never_full[outside] = total <= self._rates * _FULL
+
+    @cached_property
+    def _outside(self) -> npt.NDArray[np.bool_]:
+        """[L] Whether both ends of a link are outside of all nodes."""
+        topology = self.topology
+        ends = topology.node_of[topology.source], topology.node_of[topology.target]
+        outside: npt.NDArray[np.bool_] = (ends[0] < 0) & (ends[1] < 0)
+        return outside
+
+    @cached_property
+    def _rates(self) -> Floats:
+        """Bandwidth of the links outside of all nodes."""
+        rates: Floats = self.topology.bandwidth_bytes_per_s[self._outside]
+        return rates
+
+    def _at_most(self, flows: Flows) -> Floats:
+        """Return what flows put at most on the links outside, in bytes a second, all together."""
+        n_phases = int(flows.phase.max(initial=0)) + 1
+        of_phase = flows.group * n_phases + flows.phase
+        rate = np.full(len(flows.colour) * n_phases, np.inf)
+        inside = ~self._outside[flows.link]
+        own = self.topology.bandwidth_bytes_per_s[flows.link[inside]] / flows.size_bytes[inside]
+        np.minimum.at(rate, of_phase[inside], own)
+        number = np.cumsum(self._outside) - 1
+        links = number[flows.link[~inside]]
+        n = len(self._rates)
+        each = flows.size_bytes[~inside] * rate[of_phase[~inside]]
+        pairs, which = np.unique(flows.group[~inside] * n + links, return_inverse=True)
+        most = np.zeros(len(pairs))
+        np.maximum.at(most, which.ravel(), each)
+        at_most: Floats = np.bincount(pairs % n if n else pairs, most, n).astype(np.float64)
+        return at_most
+
+    def _loads(self, flows: Flows) -> OnLinks:
+        """Return what flows put on the links that may be full."""
+        loads = flows.by_link
+        kept = ~self._never_full[loads.link]
+        return OnLinks(loads.flow[kept], loads.link[kept], loads.code[kept])
+
+    def _stand_ins(self) -> Ranks:
+        """Return by link one that stands for it where links of nodes of a stage are taken as one.
+
+        Links outside of the nodes stand for themselves.
+        """
+        topology = self.topology
+        stages: dict[int, set[int]] = {}
+        for rank, node in enumerate(topology.node_of[topology.devices].tolist()):
+            stages.setdefault(node, set()).add(int(self.stage_of[rank]))
+        stage_sets = {node: tuple(sorted(found)) for node, found in stages.items()}
+        found: dict[object, int] = {}
+        like = np.arange(topology.n_links)
+        kinds, node_of = topology.vertex_kinds, topology.node_of.tolist()
+        ends = zip(topology.source.tolist(), topology.target.tolist(), strict=True)
+        for link, (source, target) in enumerate(ends):
+            homes = [stage_sets.get(node_of[end], ()) for end in (source, target)]
+            if any(homes):
+                rate = float(topology.bandwidth_bytes_per_s[link])
+                key = (*homes, kinds[source], kinds[target], topology.link_class[link], rate)
+                like[link] = found.setdefault(key, link)
+        return like
+
+    @property
+    def missed(self) -> bool:
+        """Whether a call was met that the colours are not equitable for."""
+        return bool(self._missed)
+
+    @property
+    def members(self) -> list[Ranks]:
+        """Places of each class, ascending."""
+        return [np.flatnonzero(self.class_of == k) for k in range(int(self.class_of.max()) + 1)]
+
+    def kin(self, groups: Ranks) -> list[frozenset[int]]:
+        """Return the classes of the members of every group: flows of a class have equal ones."""
+        return [frozenset(row) for row in self.class_of[self.place_of[groups]].tolist()]
+
+    def priced(self, call: Call, which: int) -> PricedCall:
+        """Return the schedule of one group, and what it carries for all of its class.
+
+        Where there are too many classes, that of the slowest group.
+        """
+        known = (*_key(call), which)
+        if known not in self._priced:
+            if len(self._priced) > _MOST_PRICED:
+                self._priced.clear()
+            self._priced[known] = self._price(call, which)
+        return self._priced[known]
+
+    def _price(self, call: Call, which: int) -> PricedCall:
+        schedule = schedule_of(call.op, self.topology, call.groups[which], call.size_bytes)
+        regime = _key(call._replace(size_bytes=0)), schedule.algorithm, len(schedule.phases)
+        if not self.exact:
+            if regime not in self._of_regime:
+                self._of_regime[regime] = self._slowest(call)
+            slow, fast, shares = self._of_regime[regime]
+            of_slow, of_fast = (
+                schedule_of(call.op, self.topology, call.groups[i], call.size_bytes)
+                for i in (slow, fast)
+            )
+            return PricedCall(of_slow, shares, closed_form_time_s(of_fast, self.topology))
+        kin = frozenset(self.class_of[self.place_of[call.groups[which]]].tolist())
+        if (regime, kin) not in self._shares:
+            flows = flows_of(self.topology, call)
+            if not self._is_equitable(call, flows):
+                self._missed[_key(call)] = call
+            alike = np.array([one == kin for one in self.kin(call.groups)])
+            self._shares[regime, kin] = self._shared(flows, alike, which)
+        return PricedCall(schedule, self._shares[regime, kin])
+
+    def _slowest(self, call: Call) -> tuple[int, int, list[Share]]:
+        """Return the group that takes longest while all others are at it, and its shares.
+
+        Between them the group that takes least alone.
+
+        On many devices the slowest of the first, the middle and the last group, while those are at
+        it that share a node with them.
+        """
+        groups = np.arange(len(call.groups))
+        picks = groups
+        if self.topology.n_devices > MOST_DEVICES:
+            picks = np.unique([0, len(groups) // 2, len(groups) - 1])
+            node = self.topology.node_of[self.topology.devices][call.groups]
+            groups = np.flatnonzero(np.isin(node, node[picks]).any(axis=1))
+        flows = flows_of(self.topology, call._replace(groups=call.groups[groups]))
+        n_phases = int(flows.phase.max(initial=0)) + 1
+        at = flows.phase * self.topology.n_links + flows.link
+        total = np.bincount(at, flows.size_bytes, n_phases * self.topology.n_links)
+        byte_s = flows.repeat / self.topology.bandwidth_bytes_per_s[flows.link]
+
+        def times_s(sizes: Floats) -> Floats:
+            each_s = np.zeros((len(flows.colour), n_phases))
+            np.maximum.at(each_s, (flows.group, flows.phase), sizes * byte_s)
+            of_groups: Floats = each_s.sum(axis=1) + flows.latency_s
+            return of_groups
+
+        picked = np.isin(groups, picks)
+        slow = int(np.argmax(np.where(picked, times_s(total[at]), -1.0)))
+        fast = int(np.argmin(np.where(picked, times_s(flows.size_bytes), np.inf)))
+        shares = self._shared(flows, np.ones(len(groups), np.bool_), slow)
+        return int(groups[slow]), int(groups[fast]), shares
+
+    def _shared(self, flows: Flows, alike: npt.NDArray[np.bool_], which: int) -> list[Share]:
+        """Add up what flows of a class put on links, as shares of one of them."""
+        n_links = self.topology.n_links
+        at = flows.phase * n_links + flows.link
+        mine = alike[flows.group]
+        own = np.flatnonzero((flows.group == which) & ~self._never_full[flows.link])
+        wanted, where = np.unique(at[own], return_inverse=True)
+        found = np.searchsorted(wanted, at)
+        found[found == len(wanted)] = 0
+        mine &= wanted[found] == at if len(wanted) else False
+        total = np.bincount(found[mine], flows.size_bytes[mine], len(wanted))[where.ravel()]
+        shares = []
+        for phase in range(int(flows.phase.max(initial=-1)) + 1):
+            here = (flows.group == which) & (flows.phase == phase)
+            most = float(flows.size_bytes[here].max(initial=0.0))
+            links: dict[int, float] = {}
+            for i in np.flatnonzero(flows.phase[own] == phase).tolist():
+                like, load = int(self.link_of[flows.link[own[i]]]), float(total[i]) / most
+                links[like] = max(links.get(like, 0.0), load)
+            shares.append(Share(links, max(links.values(), default=1.0)))
+        return shares
+
+    def _is_equitable(self, call: Call, flows: Flows) -> bool:
+        """Tell whether a call meets links of a colour, and places of a colour, alike."""
+        members = self._members([call], np.zeros(1, np.int64))
+        if not self._stays_below(call, flows):
+            return False
+        loads = self._loads(flows)
+        flow = _flow_colours(flows.colour, loads, self._link, members, self._place)
+        on_links = _on_links(loads, flow, len(self._link))
+        at_places = self._at_places(members, flow)
+        first = np.zeros(int(self.class_of.max()) + 1, np.int64)
+        first[self.class_of[::-1]] = np.arange(self.n_places)[::-1]
+        return bool(
+            (on_links == on_links[self.link_of]).all()
+            and (at_places == at_places[first[self.class_of]]).all()
+        )
+
+    def _stays_below(self, call: Call, flows: Flows) -> bool:
+        """Tell whether links that are left out cannot be full with a call, either."""
+        if not self._never_full.any():
+            return True
+        mine = self._at_most(flows)
+        before = self._most_on.get(_key(call._replace(op="", size_bytes=0)))
+        more = mine if before is None else np.maximum(mine - before, 0.0)
+        full = self._total + more > self._rates * _FULL
+        return not (full & self._never_full[self._outside]).any()
+
+    def _at_places(self, members: Members, flow: Colours) -> Colours:
+        """Add up the colours of what each place takes part in."""
+        return _added(members.place, _mixed(flow[members.flow], members.part), self.n_places)
+
+    def _members(self, calls: Sequence[Call], first: Ranks) -> Members:
+        """Return flow and place of every member of every group, and its part in a message."""
+        none = np.zeros(0, np.int64)
+        flow, place, part = [none], [none], [none]
+        for call, n in zip(calls, first, strict=False):
+            size = call.groups.shape[1]
+            flow.append(np.repeat(np.arange(len(call.groups)) + n, size))
+            place.append(self.place_of[call.groups.ravel()])
+            one = np.arange(size) * (call.op == "send")
+            part.append(np.tile(one, len(call.groups)))
+        return Members(*map(np.concatenate, (flow, place, part)))
+
+
+class Members(NamedTuple):
+    """Every member of every group: its flow, its place, and whether it gets a message."""
+
+    flow: Ranks
+    place: Ranks
+    part: Ranks
+
+
+def _flow_colours(
+    begin: Colours,
+    loads: OnLinks,
+    link: Colours,
+    members: Members,
+    place: Colours,
+) -> Colours:
+    at_links = _added(loads.flow, _mixed(loads.code, link[loads.link]), len(begin))
+    at_places = _added(members.flow, _mixed(place[members.place], members.part), len(begin))
+    return _mixed(begin, at_links, at_places)
+
+
+def _on_links(loads: OnLinks, flow: Colours, n_links: int) -> Colours:
+    """Add up the colours of the flows that load each link, and how they do."""
+    return _added(loads.link, _mixed(loads.code, flow[loads.flow]), n_links)
+
+
+def _key(call: Call) -> tuple[object, ...]:
+    digest = blake2b(np.ascontiguousarray(call.groups).tobytes(), digest_size=16).digest()
+    return call.op, call.groups.shape, digest, call.size_bytes
+
+
+_MOST_LOADS = 4_000_000  # loads of links that are kept
+_flows: OrderedDict[tuple[int, tuple[object, ...]], tuple[Topology, Flows]] = OrderedDict()
+_lock = Lock()  # workers of a cluster simulate in several threads
+
+
+def flows_of(topology: Topology, call: Call) -> Flows:
+    """Return what all groups of a call put on links; those of the last calls are kept.
+
+    Messages are those of one byte.
+    """
+    if call.op == "send":
+        call = call._replace(size_bytes=1.0)
+    key = id(topology), _key(call)
+    with _lock:
+        known = _flows.get(key)
+        if known is not None and known[0] is topology:
+            _flows.move_to_end(key)
+            return known[1]
+    found = Flows.of(topology, call)
+    with _lock:
+        _flows[key] = topology, found
+        while sum(len(flows.link) for _, flows in _flows.values()) > _MOST_LOADS:
+            _flows.popitem(last=False)
+    return found
+
+
+# Colours
+
+
+def hash_of(value: object) -> int:
+    """Return 64 bits that depend on a value's text alone."""
+    return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest(), "little")
+
+
+def _mixed(*columns: Colours | Ranks) -> Colours:
+    """Mix columns of numbers into one column of 64 bits each (finaliser of SplitMix64)."""
+    total = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        total = (total ^ column.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
+        total = (total ^ (total >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        total = (total ^ (total >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        total ^= total >> np.uint64(31)
+    return total
+
+
+def _digits(values: Floats) -> Colours:
+    """Return numbers that are equal where values are equal but for rounding."""
+    mantissa, exponent = np.frexp(values)
+    return _mixed(np.rint(mantissa * _DIGITS).astype(np.int64), exponent.astype(np.int64))
+
+
+def _added(where: Ranks, colours: Colours, n: int) -> Colours:
+    """Add up the colours of a multiset at each of n things."""
+    total = np.zeros(n, np.uint64)
+    np.add.at(total, where, colours)
+    return total
+
+
+def _n_colours(colours: Colours) -> int:
+    return len(np.unique(colours))
+
+
+_symmetries: OrderedDict[tuple[object, ...], tuple[Topology, Symmetry]] = OrderedDict()
+_MOST_SYMMETRIES = 16
+
+
+def symmetry_of(
+    topology: Topology, mesh: Mesh, most: int, *, wraps: bool, offloads: bool
+) -> Symmetry:
+    """Return the symmetry of plans of one mesh; those of the last ones are kept.
+
+    Parameters
+    ----------
+    most
+        As in `Symmetry`.
+    wraps, offloads
+        As in `usual_calls`.
+    """
+    most = min(most, len(mesh.replica(0)))
+    key = id(topology), mesh.key, most, wraps, offloads
+    with _lock:
+        known = _symmetries.get(key)
+        if known is not None and known[0] is topology:
+            _symmetries.move_to_end(key)
+            return known[1]
+    calls = usual_calls(mesh, wraps=wraps, offloads=offloads)
+    found = Symmetry(topology, mesh, calls, most)
+    with _lock:
+        _symmetries[key] = topology, found
+        if len(_symmetries) > _MOST_SYMMETRIES:
+            _symmetries.popitem(last=False)
+    return found
+
+
+# What steps usually send
+
+
+def usual_calls(mesh: Mesh, *, wraps: bool = False, offloads: bool = False) -> list[Call]:
+    """Return what is sent in and between stages.
+
+    Parameters
+    ----------
+    wraps
+        Whether the last stage sends to the first, as where ranks have several parts of the layers.
+    offloads
+        Whether devices copy to their hosts, and back.
+    """
+    calls = []
+    stages = range(len(mesh.stages))
+    for stage in stages:
+        calls += [Call("all-reduce", groups, PROBE_BYTES) for groups in _grouped(mesh, stage)]
+        calls += _halos(mesh, stage)
+        for op in COPIES if offloads else ():
+            calls.append(Call(op, mesh.stage(stage)[:, None], PROBE_BYTES))
+    for stage in stages if wraps else stages[1:]:
+        ends = mesh.replica(stage - 1), mesh.replica(stage)
+        calls.append(Call("send", np.stack(ends, axis=1), PROBE_BYTES))
+        calls.append(Call("send", np.stack(ends[::-1], axis=1), PROBE_BYTES))
+    return calls
+
+
+def _halos(mesh: Mesh, stage: int) -> Iterator[Call]:
+    """Yield what devices that share images fetch of neighbours on one side, the other, or both."""
+    for dimension in ("spatial.rows", "spatial.columns") if math.prod(mesh.grid) > 1 else ():
+        groups = mesh.groups(stage, dimension)
+        near = np.eye(groups.shape[1], k=1, dtype=np.int64)
+        for side in (near, near.T, near + near.T) if near.any() else ():
+            yield Call(f"{HALO} {written(side)}", groups, PROBE_BYTES)
+
+
+def _grouped(mesh: Mesh, stage: int) -> Iterator[Ranks]:
+    """Yield the groups of every dimension and level of a plan."""
+    levels = range(len(mesh.levels))
+    grid = [f"{name}.{part}" for name in ("spatial", "data") for part in ("rows", "columns")]
+    images = [*grid, "data.spatial"] if math.prod(mesh.grid) > 1 else []
+    parts = [f"{name}.{level}" for name in ("tensor", "data") for level in levels]
+    first, last = mesh.expert_levels
+    shares = mesh.expert > 1 or mesh.expert_context > 1 or last > first
+    experts = ["expert", "beyond"] if shares else []
+    tensor = GRID if mesh.tensor_grid is not None else ()
+    for dimension in (*_DIMENSIONS, *parts, *tensor, *experts, *images):
+        groups = mesh.groups(stage, *mesh.along(dimension))
+        if groups.shape[1] > 1:
+            yield groups
