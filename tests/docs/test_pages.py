@@ -58,7 +58,7 @@ def test_tables_list_every_format_and_precision() -> None:
 
 def test_what_the_pages_say_of_the_h100() -> None:
     dense, half = (gemm(4096, 4096, 4096, "h100-sxm5-80gb", sparsity=s) for s in (None, "2:4"))
-    assert half.bound == "l2 bandwidth"
+    assert half.bound == "tensor-cores.fp16 arithmetic"
     assert 0.5 * dense.time_s < half.time_s < dense.time_s
     plans = ({"global_batch": 8, "precision": p} for p in ("bf16-mixed", "fp8-mixed"))
     bf16, fp8 = (

@@ -329,13 +329,17 @@ def test_sweeps_of_capacity_have_a_knee(
 def test_an_a100_passes_what_its_counters_say() -> None:
     """4096 x 4096 x 4096: 32.3 times the least bytes from L2 to L1 (Huang et al., Orojenesis).
 
+    Tiles of 128 x 64 pass 32.3 times; the library's of 256 x 128, which its times ask for, 16.3.
+
     "Mind the Gap", ISCA 2024. The same counters have 6.5 times the least from HBM, where the model
     has 1.7: blocks of different waves do not share what an L2 of two halves could hold.
     """
     op, graph = product(4096, 4096, 4096)
     least = sum(t.bytes for t in graph.tensors.values())
     moved = price(op, graph, load_device("a100-sxm4-80gb")).traffic_bytes
-    assert moved["l2"] / least == pytest.approx(32.3, abs=0.05)
+    assert moved["l2"] / least == pytest.approx(16.3, abs=0.05)
+    bare = load_device("a100-sxm4-80gb", {"engines.tensor-cores.library": None})
+    assert price(op, graph, bare).traffic_bytes["l2"] / least == pytest.approx(32.3, abs=0.05)
     assert 1 < moved["hbm"] / least < 6.5
 
 

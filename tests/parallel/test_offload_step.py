@@ -46,7 +46,8 @@ def test_one_device_takes_what_the_recurrence_says(name, batch, offload, recompu
         if op.kind not in COPIES
     }
     expected = overlapped(graph, times, host_link(from_cluster(TITAN, 1)))
-    assert result.step_time_s == pytest.approx(expected.step_s, rel=1e-9)
+    # Copies take memory bandwidth of kernels beside them, which the recurrence does not know.
+    assert expected.step_s * (1 - 1e-9) < result.step_time_s < 1.01 * expected.step_s
     away = copied_bytes(graph)
     assert result.traffic_bytes.get("pcie3-x16", 0.0) == pytest.approx(2 * away)
     # What has gone out is given back at once there, with its layer in the order of ops.

@@ -161,7 +161,7 @@ def check(name: str, plan: dict[str, Any]) -> bool:
     memory = {k: v for k, v in result.memory_bytes.items() if k != "capacity"}
     assert all(value >= 0 for value in memory.values())  # at any time: else the engine complains
     assert sum(memory.values()) == 2 * memory["total"]
-    peak = matrix_peak(result.details.lowered, cluster())
+    peak = matrix_peak(result.details.lowered, cluster().device)
     assert result.step_time_s * peak * devices >= result.flops_per_step
     return True
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from ridgeline.errors import ConfigError
+from ridgeline.report.account import CONTENTION
 from ridgeline.report.perfetto import trace, write_trace
 from ridgeline.report.result import Result
 from ridgeline.workload.graph import Pass
@@ -103,7 +104,11 @@ def test_a_task_says_what_it_is_and_what_limits_it(result: Result) -> None:
             name = event["args"]["limited by"]
             limits_s[name] = limits_s.get(name, 0.0) + event["dur"] / 1e6
     expected = {k: v for k, v in result.limits_s.items() if k in limits_s}
-    assert limits_s == pytest.approx(expected)
+    assert limits_s.keys() == expected.keys()
+    longer_s = {name: limits_s[name] - expected[name] for name in expected}
+    assert min(longer_s.values()) > -1e-12
+    # What messages beside make tasks longer has a limit of its own.
+    assert sum(longer_s.values()) <= result.limits_s[CONTENTION] * (1 + 1e-9)
     large = max((e for e in tasks if e["cat"] == "collective"), key=lambda e: e["dur"])
     assert "nvlink2" in large["args"]["limited by"]
     assert "bandwidth" in large["args"]["limited by"]

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.ops import DeviceFields, device_with
 from ridgeline.cli.output import console, print_json, print_quantity
 from ridgeline.cli.whole import Whole
 
@@ -19,6 +20,7 @@ def rnn_(
     cell: str = "lstm",
     pass_: Annotated[str, Parameter(name="--pass")] = "forward",
     format: str = "fp32",
+    set_: DeviceFields = (),
     quantity: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -40,6 +42,8 @@ def rnn_(
         forward, input-gradient, weight-gradient, or backward for both gradients.
     format
         Number format of the products.
+    set_
+        Another value of a field of the device, "device.tdp=300 W"; may be given often.
     quantity
         Print one number alone: time_s, or another field of the JSON.
     json
@@ -49,7 +53,8 @@ def rnn_(
     from ridgeline.report.tables import plain_table
     from ridgeline.units import show
 
-    result = rnn(batch, hidden, steps, device, cell=cell, pass_=pass_, format=format)
+    machine = device_with(device, set_)
+    result = rnn(batch, hidden, steps, machine, cell=cell, pass_=pass_, format=format)
     if quantity is not None:
         print_quantity(result, quantity, json=json)
         return

@@ -31,7 +31,9 @@ from ridgeline.kernels.pricing import price
 from ridgeline.kernels.shares import filter_class
 from ridgeline.study.calibrate import kernel_shares
 from ridgeline.study.calibrate.kernel_tables import KernelTable, TableCall
+from ridgeline.study.validate.kernel_power import meter_key
 from ridgeline.study.validate.measured import PricedRow, priced_on
+from ridgeline.study.validate.power_meter import power_meter
 from ridgeline.study.validate.statistics import weighted_quantile
 from ridgeline.workload.graph import Conv, Graph
 from ridgeline.workload.kernel_graphs import compulsory_bytes
@@ -159,7 +161,7 @@ def predicted(calls: Sequence[TableCall], device: Device, *, power: bool = False
     index = {(call.row.file, call.row.line): i for i, call in enumerate(calls)}
     for made in priced_on(device, [(call.row, call.call) for call in calls]):
         if isinstance(made, PricedRow):
-            value = made.power_w if power else made.time_s
+            value = made.power_w(power_meter(*meter_key(made))) if power else made.time_s
             found[index[made.row.file, made.row.line]] = value
     return found
 
