@@ -260,7 +260,7 @@ def _without_own_device(
 ) -> Sequence[float]:
     start = call_start(*key)
     every = leave_one_out.Rows.of(rows)
-    tried = _form(suite, start)
+    tried = _form(suite, start, every)
     errors = np.empty(len(rows))
     for name in np.unique(every.devices):
         mine = every.devices == name
@@ -275,9 +275,9 @@ def _without_own_device(
     return logs
 
 
-def _form(suite: str, start: CallStart) -> Sequence[CallStart]:
+def _form(suite: str, start: CallStart, rows: leave_one_out.Rows) -> Sequence[CallStart]:
     """Return the candidates of the form that a start has."""
-    forms = leave_one_out.candidates(suite)
+    forms = leave_one_out.candidates(suite, rows)
     if "launches" in forms:
         return forms["launches"]
     if start.host_s:
