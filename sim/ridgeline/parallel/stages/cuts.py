@@ -182,20 +182,6 @@ def balance_step(
     return tuple(Stage(i, j) for i, j in pairwise(cuts.tolist()))
 
 
-def step_s(
-    time_s: Sequence[float], cuts: Sequence[Stage], send_bytes: Sequence[float], pace: Pace
-) -> float:
-    """Return what `balance_step` makes as short as can be, less the work of a micro-batch."""
-    from ridgeline.parallel.stages.step_cuts import period_of
-
-    send_s = pace.send_s(send_bytes)
-    until = np.concatenate(([0.0], np.cumsum(np.asarray(time_s, np.float64))))
-    known = np.array([0, *(stage.stop for stage in cuts)], np.int64)
-    period = float(period_of(until, send_s, known, pace.returns))
-    sent = float(send_s[np.arange(1, len(cuts)), known[1:-1]].sum())
-    return max(pace.micro_batches - 1, 1) * period + sent
-
-
 def _between(each: Floats) -> Floats:
     """[N + 1, N + 1] Sum of the layers i:j at [i, j]."""
     total = np.concatenate(([0.0], np.cumsum(each)))
