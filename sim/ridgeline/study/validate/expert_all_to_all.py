@@ -8,14 +8,18 @@ that many bytes, by the algorithm that a library of collectives would choose.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network.collectives import collective
-from ridgeline.network.expert_exchange import ExchangeShape, exchange_calls, exchange_time_s
+from ridgeline.network.expert_exchange import (
+    ExchangeShape,
+    all_copies,
+    exchange_calls,
+    exchange_time_s,
+)
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.study.validate import measured
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
@@ -98,13 +102,8 @@ def sent_copies(top_k: int, experts: int, ranks: int, *, once_each: bool) -> flo
     once_each
         Whether a rank with several of its experts gets it once.
     """
-    if top_k > experts:
-        raise RidgelineError(f"{top_k} of {experts} experts")
-    if not once_each:
-        return top_k * (ranks - 1) / ranks
-    own = experts / ranks
-    missed = math.prod(max(0.0, experts - own - i) / (experts - i) for i in range(top_k))
-    return (ranks - 1) * (1.0 - missed)
+    # All ranks are alike, so one of them in `ranks` is its own.
+    return all_copies(top_k, experts, ranks, once_each=once_each) * (ranks - 1) / ranks
 
 
 def _bytes_of_token(dtype: str, phase: str, hidden: int, top_k: int) -> float:
