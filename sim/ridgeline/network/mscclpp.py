@@ -421,10 +421,10 @@ class _Player:
             for key in row:
                 self._read(number, block, op, key)
         n_far = len({row[0].rank for row in op.sources if row[0].rank != block.rank})
-        for row in op.sources:
-            if row[0].rank != block.rank:
-                count = len(row) * self.plan.pieces // op.part[1]
-                self.messages.append(Message(block.level, row[0].rank, block.rank, count))
+        for operand in op.sources:
+            if operand[0].rank != block.rank:
+                count = len(operand) * self.plan.pieces // op.part[1]
+                self.messages.append(Message(block.level, operand[0].rank, block.rank, count))
         block.level += n_far > 0
         targets = [self._keys(row, op) for row in op.targets]
         if adds:
@@ -446,10 +446,10 @@ class _Player:
         for row, values in written:
             for key, value in zip(row, values, strict=True):
                 self._write(number, block, op, key, value)
-        for row in op.targets:
-            if row[0].rank != block.rank:
-                count = len(row) * self.plan.pieces // op.part[1]
-                self.messages.append(Message(block.level, block.rank, row[0].rank, count))
+        for operand in op.targets:
+            if operand[0].rank != block.rank:
+                count = len(operand) * self.plan.pieces // op.part[1]
+                self.messages.append(Message(block.level, block.rank, operand[0].rank, count))
                 far = True
         if op.name in _WRITES_PACKETS:
             known = list(block.clock), block.level + far
@@ -501,7 +501,9 @@ class _Player:
         """Raise WrongCollectiveError unless every rank has its output when its kernel ends."""
         ends = [[0] * len(self.blocks) for _ in range(self.plan.n)]
         for block in self.blocks:
-            ends[block.rank] = [max(pair) for pair in zip(ends[block.rank], block.clock, strict=True)]
+            ends[block.rank] = [
+                max(pair) for pair in zip(ends[block.rank], block.clock, strict=True)
+            ]
         for rank, chunk, place in self.buffers.ends():
             for piece in range(self.plan.pieces):
                 other, at = self.written.get((place, piece), (0, 0))
