@@ -30,10 +30,10 @@ from ridgeline.study.jobs.neighbours import Neighbours, simulate_jobs
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "jobs"
 TREE = "Tree(16, 4, 4, 25 GB/s, 0 s) @ h100-sxm5-80gb"  # leaves of four, with one link's worth up
 MLP = {"model": "mlp", "software": "ideal", "plan": {"data": 4, "batch": 256}}
-# four devices below two leaves of four: what they send each other passes the core
 # a flow to no device, and too many messages
 FAR = {"from": 0, "to": 77, "rate": "1 GB/s"}
 MANY = {"pattern": "all-to-all", "rate": "1 GB/s", "message": "1 B"}
+# four devices below two leaves of four: what they send each other passes the core
 LEFT, RIGHT = [0, 1, 4, 5], [2, 3, 6, 7]
 
 

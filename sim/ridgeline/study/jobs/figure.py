@@ -32,7 +32,7 @@ def slowdowns(found: Mapping[str, Neighbours], ax: Axes | None = None) -> Axes:
             places = [i - 0.4 + (k + 0.5) * width for i in range(len(names))]
             values = [job.slowdown for job in of.jobs]
             bars = axes.barh(
-                places, [value - 1.0 for value in values], width, left=1.0,
+                places, [round(value - 1.0, 9) for value in values], width, left=1.0,
                 color=SERIES[k % len(SERIES)], label=placement, linewidth=0, gid=placement,
             )  # fmt: skip
             labels = [f"{value:.2f}" for value in values]
