@@ -116,9 +116,9 @@ def price_kernels(
 
 
 REPEATED = Repetition(0.5)
-"""The share of the last level on chip that calls find again what they touched: an L2 of two halves holds what
-both need twice, and does not evict what is oldest. Tried: 0.5, 0.6 and 1; the best on devices that
-are left out (decision 0134). Products alone: 0.75 (decision 0140)."""
+"""Calls of serving frameworks' benchmark. An L2 of two halves holds what both need twice, and does
+not evict what is oldest: of 0.5, 0.6 and 1 the best share on devices that are left out (decision
+0134); of products 0.75 (0140)."""
 
 
 def _found_again(graph: Graph, device: Device, weights: int) -> dict[int, Found]:
