@@ -1,7 +1,8 @@
 """Multipath: the equal ways to a target that a switch may choose between, hop by hop.
 
 A *hop table* holds, for each target, how far every vertex is from it and how wide the widest of its
-shortest ways is. A switch may send over any link that lies on such a way. What it takes is
+shortest ways is. A switch may send over any link that lies on such a way; that a link is slower
+than others of its kind, it does not know. What it takes is
 
 *ecmp*      settled by a hash of the connection, a seed and the switch (RFC 2992): all packets of a
             connection take one way, and connections may collide on it;
@@ -13,18 +14,19 @@ A connection may be cut into *queue pairs*, which are hashed each for itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ridgeline._jit import kernel, kernel_part
+from ridgeline.engine.executor import run
 from ridgeline.engine.rates import fair_rates
 from ridgeline.errors import RidgelineError
 from ridgeline.network.paths import Graph, Ints, Routes, graph_of, no_route
 from ridgeline.network.topology import Floats, Topology
-from ridgeline.network.traffic import Flows
+from ridgeline.network.traffic import Flows, Loads, flow_times, flows_program
 
 MOST_CELLS = 60_000_000
 """Targets times vertices of a hop table: less than a gigabyte."""
@@ -41,11 +43,15 @@ class Hops(NamedTuple):
         [N, V] links to the target; -1 where it is not reached.
     width
         [N, V] bandwidth of the narrowest link of the widest shortest way.
+    bandwidth
+        [L] of links, as ways are chosen by it: that of the fastest of their kind, so that a slow
+        one is chosen as often.
     """
 
     row: Ints
     distance: npt.NDArray[np.int32]
     width: Floats
+    bandwidth: Floats
 
 
 def hops_to(topology: Topology, targets: Ints) -> Hops:
@@ -67,8 +73,21 @@ def hops_to(topology: Topology, targets: Ints) -> Hops:
     row[distinct] = np.arange(len(distinct))
     distance = np.full((len(distinct), topology.n_vertices), -1, np.int32)
     width = np.zeros((len(distinct), topology.n_vertices))
-    _fill(*graph_of(topology), distinct, distance, width)
-    return Hops(row, distance, width)
+    nominal = _nominal(topology)
+    graph = graph_of(topology)._replace(bandwidth=nominal)
+    _fill(*graph, distinct, distance, width)
+    return Hops(row, distance, width, nominal)
+
+
+def _nominal(topology: Topology) -> Floats:
+    """Return [L] what links carry where none of their kind is slow."""
+    each = topology.bandwidth_bytes_per_s / topology.count
+    kinds = sorted(topology.link_classes)
+    number = np.array([kinds.index(name) for name in topology.link_class], np.int64)
+    fastest = np.zeros(len(kinds))
+    np.maximum.at(fastest, number, each)
+    nominal: Floats = fastest[number] * topology.count
+    return nominal
 
 
 @kernel
@@ -118,11 +137,12 @@ def is_way(
     bandwidth: Floats,
 ) -> bool:
     """Tell whether a link from a vertex to its `end` lies on a widest shortest way to a target."""
-    return (
+    found: bool = (
         distance[row, end] == distance[row, vertex] - 1
         and (distance[row, end] == 0 or forwards[end])
         and min(bandwidth[link], width[row, end]) >= width[row, vertex] * 0.999999999999
     )
+    return found
 
 
 @kernel_part
@@ -227,7 +247,7 @@ def ecmp_ways(
     ptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(length)))
     links = np.empty(ptr[-1], np.int64)
     _walk(
-        graph.out_ptr, graph.target, graph.bandwidth, graph.forwards, hops.distance, hops.width,
+        graph.out_ptr, graph.target, hops.bandwidth, graph.forwards, hops.distance, hops.width,
         start, end, hops.row, choice, ptr, links,
     )  # fmt: skip
     return Routes(ptr, links.astype(np.int32))
@@ -300,7 +320,7 @@ def _with_alternatives(
     found = np.zeros(topology.n_links, np.bool_)
     graph = graph_of(topology)
     _mark_alternatives(
-        graph.out_ptr, graph.target, graph.bandwidth, graph.forwards, hops.distance, hops.width,
+        graph.out_ptr, graph.target, hops.bandwidth, graph.forwards, hops.distance, hops.width,
         start, end, hops.row, found,
     )  # fmt: skip
     return found
@@ -335,11 +355,106 @@ def _mark_alternatives(
                     link, vertex, target[link], number, distance, width, forwards, bandwidth
                 )
             for link in range(out_ptr[vertex], out_ptr[vertex + 1]):
-                if is_way(
-                    link, vertex, target[link], number, distance, width, forwards, bandwidth
-                ):
+                if is_way(link, vertex, target[link], number, distance, width, forwards, bandwidth):
                     found[link] |= count > 1
                     if seen[target[link]] != flow:
                         seen[target[link]] = flow
                         stack[size] = target[link]
                         size += 1
+
+
+def sprayed_loads(topology: Topology, flows: Flows) -> Loads:
+    """Return the links of messages that are spread evenly over all equal ways, switch by switch.
+
+    A message moves as one fluid, so that its slowest way sets its rate.
+    """
+    start, end = flows.vertices(topology)
+    hops = checked_hops(topology, start, end)
+    graph = graph_of(topology)
+    ptr, links, share, latency = [0], [], [], []
+    late_s = np.empty(topology.n_vertices)
+    for a, b in zip(start.tolist(), end.tolist(), strict=True):
+        on_link = np.zeros(topology.n_links)
+        _spread(
+            graph.out_ptr, graph.target, hops.bandwidth, graph.forwards, hops.distance, hops.width,
+            topology.latency_s, a, hops.row[b], on_link, late_s,
+        )  # fmt: skip
+        used = np.flatnonzero(on_link)
+        links.append(used)
+        share.append(on_link[used])
+        latency.append(late_s[b])
+        ptr.append(ptr[-1] + len(used))
+    return Loads(np.array(ptr), np.concatenate(links), np.concatenate(share), np.array(latency))
+
+
+def sprayed_rates(topology: Topology, flows: Flows) -> Floats:
+    """Return [F] max-min fair rates, in bytes/s, of messages spread over all equal ways."""
+    loads = sprayed_loads(topology, flows)
+    return fair_rates(topology.bandwidth_bytes_per_s, loads.ptr, loads.links, loads.share)
+
+
+def flow_completions_s(
+    topology: Topology, flows: Flows, routing: str, *, queue_pairs: int = 1, seed: int = 0
+) -> Floats:
+    """Return [F] when each message has arrived, at the level of flows.
+
+    Parameters
+    ----------
+    routing
+        ``static``: the topology's own; ``ecmp``: hashed by the seed, each queue pair for itself;
+        ``spray``: evenly over all equal ways; ``adaptive``: one after the other on the shortest way
+        whose fullest link carries least.
+    """
+    if routing == "static":
+        return flow_times(topology, flows)
+    if routing == "adaptive":
+        return flow_times(replace(topology, routing="flow-scheduler"), flows)
+    if routing == "spray":
+        return run(flows_program(topology, flows, loads=sprayed_loads(topology, flows))).end_s
+    many = np.repeat(np.arange(flows.n), queue_pairs)
+    each = Flows(flows.source[many], flows.target[many], flows.size_bytes[many] / queue_pairs)
+    start, end = each.vertices(topology)
+    ways = ecmp_ways(topology, start, end, choices_of(flows.n, queue_pairs, seed))
+    latency_s = np.add.reduceat(topology.latency_s[ways.links], ways.ptr[:-1])
+    links = ways.links.astype(np.int64)
+    loads = Loads(ways.ptr, links, np.ones(len(links)), latency_s)
+    ended = run(flows_program(topology, each, loads=loads)).end_s
+    last: Floats = ended.reshape(flows.n, queue_pairs).max(axis=1)
+    return last
+
+
+@kernel
+def _spread(
+    out_ptr: Ints,
+    target: Ints,
+    bandwidth: Floats,
+    forwards: npt.NDArray[np.bool_],
+    distance: npt.NDArray[np.int32],
+    width: Floats,
+    latency_s: Floats,
+    start: int,
+    row: int,
+    on_link: Floats,
+    late_s: Floats,
+) -> None:
+    """Write what share of a message passes each link, and the latency of the slowest way."""
+    n_vertices = distance.shape[1]
+    part = np.zeros(n_vertices)
+    late_s[:] = 0.0
+    queue = np.empty(n_vertices, np.int64)
+    part[start], queue[0] = 1.0, start
+    first, last = 0, 1
+    while first < last:  # breadth first: all of a vertex has come before it is spread
+        vertex = queue[first]
+        first += 1
+        count = 0
+        for link in range(out_ptr[vertex], out_ptr[vertex + 1]):
+            count += is_way(link, vertex, target[link], row, distance, width, forwards, bandwidth)
+        for link in range(out_ptr[vertex], out_ptr[vertex + 1]):
+            if is_way(link, vertex, target[link], row, distance, width, forwards, bandwidth):
+                if part[target[link]] == 0.0:
+                    queue[last] = target[link]
+                    last += 1
+                on_link[link] = part[vertex] / count
+                part[target[link]] += part[vertex] / count
+                late_s[target[link]] = max(late_s[target[link]], late_s[vertex] + latency_s[link])

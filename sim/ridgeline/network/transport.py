@@ -123,10 +123,15 @@ class Transport:
     @property
     def text(self) -> str:
         """What it is, in a few words."""
-        pairs = f", {self.queue_pairs} queue pairs" if self.queue_pairs > 1 else ""
         lossless = {"none": "unlimited queues", "pfc": "PFC", "credits": "credits"}[self.control]
         rate = ", DCQCN" if self.dcqcn else ""
-        return f"{lossless}{rate}, {self.routing} routing{pairs}"
+        return f"{lossless}{rate}, {self.routing_text}"
+
+    @property
+    def routing_text(self) -> str:
+        """How messages find their ways, in a few words."""
+        pairs = f", {self.queue_pairs} queue pairs" if self.queue_pairs > 1 else ""
+        return f"{self.routing} routing{pairs}"
 
 
 PRESETS: dict[str, Transport] = {
@@ -283,8 +288,8 @@ def play_transport(
     total = float((n_packets * length).sum()) * pairs
     if total > MOST_HOPS:
         raise RidgelineError(
-            f"{total:,.0f} packets times links; at most {MOST_HOPS:,} are played one by one: larger "
-            "packets (payload=64kB), a smaller message, or the flow level"
+            f"{total:,.0f} packets times links; at most {MOST_HOPS:,} are played one by one: "
+            "larger packets (payload=64kB), a smaller message, or the flow level"
         )
     many = np.repeat(np.arange(flows.n), pairs)
     n_links, done_s = topology.n_links, np.full(len(many), np.nan)
@@ -296,7 +301,7 @@ def play_transport(
     begins = np.zeros(flows.n) if begin_s is None else begin_s
     play(
         graph.out_ptr, graph.target, graph.bandwidth, topology.latency_s, graph.forwards,
-        hops.row, hops.distance, hops.width, way_ptr, way_links,
+        hops.row, hops.distance, hops.width, hops.bandwidth, way_ptr, way_links,
         start[many], end[many], choices_of(flows.n, pairs, transport.seed),
         begins[many].astype(np.float64), n_packets[many], transport.payload_bytes,
         (size - (n_packets - 1) * transport.payload_bytes)[many], transport.header_bytes,

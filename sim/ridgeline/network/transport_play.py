@@ -55,6 +55,7 @@ def play(  # noqa: PLR0915 - one loop over events, written out
     row: Ints,
     distance: npt.NDArray[np.int32],
     width: Floats,
+    nominal: Floats,
     way_ptr: Ints,
     way_links: Ints,
     # the flows
@@ -238,8 +239,9 @@ def play(  # noqa: PLR0915 - one loop over events, written out
                     serial += 1
                 pk_hop[packet] += 1
                 following = _way(
-                    vertex, flow, pk_hop[packet], routing, out_ptr, target, bandwidth, forwards,
-                    row[end[flow]], distance, width, way_ptr, way_links, choice, queued, turn,
+                    vertex, flow, pk_hop[packet], routing, out_ptr, target, bandwidth, nominal,
+                    forwards, row[end[flow]], distance, width, way_ptr, way_links, choice, queued,
+                    turn,
                 )  # fmt: skip
                 if dcqcn and queued[following] > kmin:
                     drawn += 1
@@ -271,11 +273,11 @@ def play(  # noqa: PLR0915 - one loop over events, written out
             link = thing % n_links
             taken[link] -= thing // n_links
             look = link
-        elif kind == _BEGIN or kind == _READY:
+        elif kind in (_BEGIN, _READY):
             flow = thing
             if kind == _BEGIN or routing >= SPRAY:
                 first_link[flow] = _way(
-                    start[flow], flow, 0, routing, out_ptr, target, bandwidth, forwards,
+                    start[flow], flow, 0, routing, out_ptr, target, bandwidth, nominal, forwards,
                     row[end[flow]], distance, width, way_ptr, way_links, choice, queued, turn,
                 )  # fmt: skip
             link = first_link[flow]
@@ -324,9 +326,7 @@ def play(  # noqa: PLR0915 - one loop over events, written out
                 else:
                     again = rate_timer
                     of_time[flow] += 1
-                    _rise(
-                        flow, of_time[flow], of_bytes[flow], stages, r_ai, r_hai, rate, aim, line
-                    )
+                    _rise(flow, of_time[flow], of_bytes[flow], stages, r_ai, r_hai, rate, aim, line)
                 push_event(times, what, keys, size, now + again, event, serial)
                 size += 1
                 serial += 1
@@ -397,9 +397,7 @@ def play(  # noqa: PLR0915 - one loop over events, written out
                 if counted[flow] >= byte_counter:
                     counted[flow] -= byte_counter
                     of_bytes[flow] += 1
-                    _rise(
-                        flow, of_time[flow], of_bytes[flow], stages, r_ai, r_hai, rate, aim, line
-                    )
+                    _rise(flow, of_time[flow], of_bytes[flow], stages, r_ai, r_hai, rate, aim, line)
         else:
             q_head[link] = pk_next[packet]
             if q_head[link] == -1:
@@ -450,6 +448,7 @@ def _way(
     out_ptr: Ints,
     target: Ints,
     bandwidth: Floats,
+    nominal: Floats,
     forwards: Flags,
     row: int,
     distance: npt.NDArray[np.int32],
@@ -462,15 +461,16 @@ def _way(
 ) -> int:
     """Return the link that a packet of a flow leaves a vertex by."""
     if routing == STATIC:
-        return way_links[way_ptr[flow] + hop]
+        static: int = way_links[way_ptr[flow] + hop]
+        return static
     if routing == ECMP:
         return hashed_way(
-            choice[flow], vertex, row, out_ptr, target, distance, width, forwards, bandwidth
+            choice[flow], vertex, row, out_ptr, target, distance, width, forwards, nominal
         )
     first, last = out_ptr[vertex], out_ptr[vertex + 1]
     count = 0
     for link in range(first, last):
-        count += is_way(link, vertex, target[link], row, distance, width, forwards, bandwidth)
+        count += is_way(link, vertex, target[link], row, distance, width, forwards, nominal)
     # drawn, not in turn: connections that come in turn would each keep to one of the links
     skip = mixed(turn[vertex] ^ mixed(choice[flow] + vertex)) % count
     turn[vertex] += 1
@@ -478,7 +478,7 @@ def _way(
     for step in range(2):  # from the one whose turn it is to the last, and on from the first
         place = 0
         for link in range(first, last):
-            if not is_way(link, vertex, target[link], row, distance, width, forwards, bandwidth):
+            if not is_way(link, vertex, target[link], row, distance, width, forwards, nominal):
                 continue
             if (place >= skip) == (step == 0):
                 if routing == SPRAY:
