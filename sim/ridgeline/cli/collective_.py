@@ -178,7 +178,7 @@ def _print(answer: CollectiveResult, stack: Stack | None, count: int) -> None:
         counts = (f"{network[name]:,} {name.partition('_')[0]}" for name in _COUNTS)
         rows.add_row("", ", ".join(counts))
     console().print(rows)
-    if "known_error" in network:
+    if "transport" in network:
         said = f"known of its error: {network['known_error']}"
         console().print(said, soft_wrap=True, markup=False)
 

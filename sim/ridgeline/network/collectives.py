@@ -23,6 +23,7 @@ from ridgeline.network.algorithms.ring import (
 from ridgeline.network.brought import is_brought, read_collective
 from ridgeline.network.dimensions import with_shape
 from ridgeline.network.framework_all_reduce import Launch, eager_time_s, framework_schedule
+from ridgeline.network.levels import AT_FLOWS
 from ridgeline.network.operations import operation_named
 from ridgeline.network.schedule import (
     ALGORITHMS,
@@ -107,7 +108,7 @@ class CollectiveResult:
     busbw_bytes_per_s: float | None
     link_utilisation: dict[str, float]
     energy_j: float
-    network: dict[str, Any] = field(default_factory=lambda: {"level": "flows"})
+    network: dict[str, Any] = field(default_factory=lambda: dict(AT_FLOWS))
 
 
 def collective(

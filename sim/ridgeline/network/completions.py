@@ -8,10 +8,11 @@ from typing import Any, Literal
 import numpy as np
 
 from ridgeline.errors import RidgelineError
+from ridgeline.network.levels import KNOWN_ERROR
 from ridgeline.network.multipath import collisions, flow_completions_s
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.network.traffic import Flows
-from ridgeline.network.transport import KNOWN_ERROR, Transport, play_transport
+from ridgeline.network.transport import Transport, play_transport
 
 Level = Literal["flows", "packets"]
 _PERCENTILES = (50, 95, 99)

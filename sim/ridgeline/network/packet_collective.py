@@ -13,10 +13,12 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network.algorithm import Algorithm, DoesNotApplyError
-from ridgeline.network.routed import Sizes
+from ridgeline.network.levels import KNOWN_ERROR
+from ridgeline.network.paths import take
+from ridgeline.network.routed import Sizes, round_latency_s, routed
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.network.traffic import Flows
-from ridgeline.network.transport import KNOWN_ERROR, Transport, TransportResult, play_transport
+from ridgeline.network.transport import Transport, TransportResult, play_transport
 
 MOST_PACKETS = 20_000_000
 """Packets of all rounds that are played at most: a minute or so."""
@@ -75,15 +77,15 @@ def play_collective(
     played: list[TransportResult] = []
     for part, size in rounds:
         some = size > 0
-        if not some.any():
+        if not some.any():  # a barrier: nothing but latencies
+            (ways,) = routed(topology, of_group.vertex, [part])
+            time_s += part.repeat * round_latency_s(topology, part, ways)
             continue
         flows = Flows(ranks[part.source[some]], ranks[part.target[some]], size[some])
-        ways = part.routes
-        if ways is not None and not some.all():
-            from ridgeline.network.paths import take
-
-            ways = take(ways, np.flatnonzero(some))
-        found = play_transport(topology, flows, transport, ways=ways)
+        given = part.routes
+        if given is not None and not some.all():
+            given = take(given, np.flatnonzero(some))
+        found = play_transport(topology, flows, transport, ways=given)
         time_s += part.repeat * float(found.done_s.max())
         played.append(found)
     return PacketCollective(

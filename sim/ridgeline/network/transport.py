@@ -278,7 +278,9 @@ def play_transport(
     pairs = transport.queue_pairs
     size = flows.size_bytes / pairs
     n_packets = np.ceil(size / transport.payload_bytes * (1.0 - 1e-12)).astype(np.int64)
-    if ways is None and transport.routing == "static":
+    if transport.routing != "static":
+        ways = None
+    elif ways is None:
         ways = routes(topology, start, end)
     hops = checked_hops(topology, start, end)
     if ways is None:
@@ -353,18 +355,3 @@ def _buffer_bytes(topology: Topology, transport: Transport) -> float:
         return transport.buffer_bytes
     flying = float((topology.latency_s * topology.bandwidth_bytes_per_s).max(initial=0.0))
     return 2.0 * flying + 4.0 * packet
-
-
-KNOWN_ERROR = {
-    "flows": (
-        "fluid flows, links divided max-min fairly: against the packet level with fair queues the "
-        "last message ends within 5 %, single ones 34 to 38 % off at most; against FIFO queues "
-        "permutations end up to 31 % early; against htsim 3 to 11 % early (20 % for EQDS "
-        "permutations), headers and switches that store packets included in theirs"
-    ),
-    "packets": (
-        "packets, one by one: closed forms of single messages and incasts to 1e-9; of published "
-        "figures see `ridgeline reproduce transport`"
-    ),
-}
-"""What is known of the error of each level, in words (docs/transport.md)."""

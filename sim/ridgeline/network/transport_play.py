@@ -98,6 +98,7 @@ def play(  # noqa: PLR0915 - one loop over events, written out
 ) -> float:
     """Play flows to their end, or to a standstill; return the time."""
     n_flows, n_links = len(start), len(target)
+    room_bytes = buffer_bytes + 1e-6  # sums of sizes are rounded
     # packets: those in the network, and a list of free places
     room = 4096
     pk_flow = np.empty(room, np.int64)
@@ -188,10 +189,10 @@ def play(  # noqa: PLR0915 - one loop over events, written out
                     size += 1
                     serial += 1
                 elif control == CREDITS:
-                    amount = int(pk_size[packet])
+                    whose = 2 * pk_flow[packet] + pk_last[packet]  # which says its size
                     push_event(
                         times, what, keys, size, now + latency_s[before],
-                        _CREDIT + _KINDS * (before + n_links * amount), serial,
+                        _CREDIT + _KINDS * (before + n_links * whose), serial,
                     )  # fmt: skip
                     size += 1
                     serial += 1
@@ -271,7 +272,8 @@ def play(  # noqa: PLR0915 - one loop over events, written out
             look = thing
         elif kind == _CREDIT:
             link = thing % n_links
-            taken[link] -= thing // n_links
+            whose = thing // n_links
+            taken[link] -= (last_payload[whose // 2] if whose % 2 == 1 else payload) + header
             look = link
         elif kind in (_BEGIN, _READY):
             flow = thing
@@ -344,12 +346,12 @@ def play(  # noqa: PLR0915 - one loop over events, written out
             length = (last_payload[flow] if last else payload) + header
         else:
             length = pk_size[packet]
-        if control == CREDITS and taken[link] + length > buffer_bytes:
+        if control == CREDITS and taken[link] + length > room_bytes:
             if not own or packet < 0:
                 continue
             own = False  # the other may be shorter
             length = pk_size[packet]
-            if taken[link] + length > buffer_bytes:
+            if taken[link] + length > room_bytes:
                 continue
         own_turn[link] = not own
         if own:
