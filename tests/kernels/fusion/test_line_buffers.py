@@ -10,7 +10,7 @@ from ridgeline.kernels.fusion.line_buffers import held_bytes, row_schedule
 from ridgeline.kernels.fusion.regions import FusedRegion, RowOp, RowRead, RowTensor, RowWindow
 
 
-def _random_region(rng: random.Random) -> FusedRegion:
+def random_region(rng: random.Random) -> FusedRegion:
     """Return a few layers, one of which may be added to a later one, on a few rows."""
     rows = [rng.randint(1, 12)]
     tensors = [RowTensor("x", rows[0], float(rng.randint(1, 5)), -1, False)]
@@ -154,7 +154,7 @@ class _Player:
 def test_rows_and_buffers_are_those_of_a_player(halo: str) -> None:
     rng = random.Random(22)
     for _ in range(400):
-        region = _random_region(rng)
+        region = random_region(rng)
         tile = rng.randint(1, region.rows)
         schedule = row_schedule(region, tile, halo)  # type: ignore[arg-type]
         player = _Player(region, tile, halo)
