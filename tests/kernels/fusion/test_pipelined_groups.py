@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels.fusion.test_fused_schedules import chain, measure
-from kernels.fusion.test_line_buffers import random_region
 
+from fused_graphs import chain, measure, random_region
 from ridgeline.cli import execute
 from ridgeline.hardware import load_device
 from ridgeline.hardware.device import Device
@@ -22,7 +21,7 @@ from ridgeline.hardware.templates import device_template
 from ridgeline.kernels.fusion.groups import FusionPricer, row_tiles
 from ridgeline.kernels.fusion.line_buffers import RowSchedule, RowSpans, row_schedule
 from ridgeline.kernels.fusion.pipeline_beats import Cores, PipelineBeats, StepWork
-from ridgeline.kernels.fusion.pipelined import PipelinedPricer, core_counts, layers_of
+from ridgeline.kernels.fusion.pipelined import core_counts, layers_of
 from ridgeline.kernels.fusion.regions import RowRead
 from ridgeline.kernels.fusion.schedule import fuse
 from ridgeline.workload.graph import Conv, Graph, Op, Pass, Role, Tensor
