@@ -51,6 +51,10 @@ VERBS = {
         "Scale rates and latencies of a step: its time and critical path, before and after.",
         'ridgeline whatif resnet50 dgx1-v100 --plan data=8 --batch 256 --scale "link.nvlink2 2x"',
     ),
+    "jobs": Verb(
+        "Simulate jobs that share a fabric: what each takes alone and beside the others.",
+        "ridgeline jobs docs/examples/jobs/two-jobs.yaml --placement packed,striped",
+    ),
     "top": Verb(
         "Print the best rows of a sweep by one column.",
         "ridgeline top docs/examples/hbm.csv --by energy_j.total --n 5",
@@ -107,6 +111,10 @@ VERBS = {
     "collective": Verb(
         "Time one collective on the links of a machine.",
         "ridgeline collective all-reduce 100MB dgx1-v100",
+    ),
+    "transport": Verb(
+        "Send messages over a network by ECMP, spraying, PFC, DCQCN or credits: when they arrive.",
+        'ridgeline transport permutation:1 1MB "FatTree(4, 50 GB/s, 1 us)" --transport dcqcn',
     ),
     "memory": Verb(
         "Print what a device holds at the fullest moment of a step.",
