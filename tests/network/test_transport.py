@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from ridgeline.network.routing import routes
 from ridgeline.network.topology import DEVICE, Drawing, LinkKind, Topology
 from ridgeline.network.traffic import Flows, flow_times, make_flows
 from ridgeline.network.transport import PRESETS, Transport, play_transport, transport_of
+from ridgeline.report.figures.completions import completion_curves
 from ridgeline.study.reproduce.transport import across, two_leaves
 
 TREE = from_text("FatTree(4, 10 GB/s, 1 us)")
@@ -348,6 +350,26 @@ def test_the_verb_says_level_and_error(capsys: pytest.CaptureFixture[str]) -> No
     assert flows["counters"] == {}
     assert execute([*words, "--transport", "pfc"]) == 0
     assert "known of its error" in capsys.readouterr().out
+
+
+def test_several_transports_are_compared_and_drawn(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    picture = tmp_path / "curves.png"
+    words = ["transport", "permutation:1", "100kB", "FatTree(4, 10 GB/s, 1 us)"]
+    both = ["--transport", "pfc", "--transport", "adaptive", "--plot", str(picture)]
+    assert execute([*words, *both, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["transports"]
+    assert [one["transport"] for one in found] == ["PFC, ecmp routing", "PFC, adaptive routing"]
+    assert found[1]["p99_s"] < found[0]["p99_s"]
+    assert picture.stat().st_size > 1000
+    flows = make_flows("permutation:1", 16, 100e3)
+    played = [completions(TREE, flows, PRESETS[name], "packets") for name in ("pfc", "adaptive")]
+    axes = completion_curves(played, "a tree", "permutation:1")
+    for line, one in zip(axes.lines, played, strict=False):
+        drawn = np.asarray(line.get_xdata())
+        np.testing.assert_allclose(drawn, np.array(one.quantiles_s) / one.ideal_s)
+        assert drawn[0] >= 1.0
 
 
 def test_draws_are_counted() -> None:
