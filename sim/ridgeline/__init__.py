@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from ridgeline.simulation import simulate
     from ridgeline.software import Stack, load_software
     from ridgeline.study.import_design import import_design
+    from ridgeline.study.jobs.neighbours import simulate_jobs
     from ridgeline.study.sweep import load_rows, load_study, run_sweep
     from ridgeline.workload.execution import Execution
     from ridgeline.workload.files import load_model
@@ -88,6 +89,7 @@ _HOME = {
     "run_sweep": "study.sweep",
     "scale_node": "hardware.components",
     "simulate": "simulation",
+    "simulate_jobs": "study.jobs.neighbours",
     "trace": "workload.trace.torch_entry",
     "trace_numpy": "workload.trace.numpy_tracer",
 }
@@ -132,6 +134,7 @@ __all__ = [
     "run_sweep",
     "scale_node",
     "simulate",
+    "simulate_jobs",
     "software",
     "trace",
     "trace_numpy",

@@ -51,6 +51,10 @@ VERBS = {
         "Scale rates and latencies of a step: its time and critical path, before and after.",
         'ridgeline whatif resnet50 dgx1-v100 --plan data=8 --batch 256 --scale "link.nvlink2 2x"',
     ),
+    "jobs": Verb(
+        "Simulate jobs that share a fabric: what each takes alone and beside the others.",
+        "ridgeline jobs docs/examples/jobs/two-jobs.yaml --placement packed,striped",
+    ),
     "top": Verb(
         "Print the best rows of a sweep by one column.",
         "ridgeline top docs/examples/hbm.csv --by energy_j.total --n 5",

@@ -24,6 +24,7 @@ def calibrate_(
     base: str | None = None,
     node: str | None = None,
     rows_of: str | None = None,
+    tables: str | None = None,
     out: Annotated[str, Parameter(name=("--out", "--output"))] = "this-machine.yaml",
     backend: str = "numpy",
     device: str = "cpu",
@@ -44,20 +45,23 @@ def calibrate_(
     from_
         A table of measured kernels or collectives (CSV, gzipped CSV, Parquet); repeat it for more.
     base
-        With --from: the device whose description the calibrated one starts from.
+        With --from: the device whose description the calibrated one starts from. With --device
+        cuda: the same, by default the shipped device of the board's name.
     node
         With --from: the node that collectives were measured in; NAME-node.yaml beside the device
         file has its links.
     rows_of
         With --from: what the tables call the device, where they have rows of several.
+    tables
+        With --device cuda: the folder of the tables that are measured; by default NAME-tables.
     out
         The device file.
     backend
         What does the work: numpy or torch.
     device
-        cpu or cuda (with torch).
+        cpu or cuda (with PyTorch).
     seconds
-        About how long it may take: 30, or 3 with --quick.
+        About how long it may take: 30, or 3 with --quick; on a CUDA device 120, or 20.
     threads
         Threads that share an op; by default one for each core.
     seed
@@ -70,6 +74,14 @@ def calibrate_(
     from ridgeline.study.calibrate import Options, calibrate, document
 
     path = Path(out)
+    if device == "cuda" and not from_:
+        document.check_writable(path)
+        tables_ = Path(tables or f"{path.stem}-tables")
+        length = seconds if seconds is not None else 20.0 if quick else 120.0
+        _on_cuda(base, path, tables_, length, seed, json=json)
+        return
+    if tables is not None:
+        raise RidgelineError("--tables belongs to --device cuda")
     if from_:
         if base is None:
             raise RidgelineError(
@@ -102,6 +114,23 @@ def calibrate_(
 def said(words: str) -> None:
     """Tell what goes on, beside the answer."""
     print(words, file=sys.stderr, flush=True)
+
+
+def _on_cuda(
+    base: str | None, path: Path, folder: Path, seconds: float, seed: int, *, json: bool
+) -> None:
+    """Measure the kernels of a CUDA device, and calibrate a device by their tables."""
+    from ridgeline.study.calibrate.cuda_tables import base_of, device_name, measure_tables
+
+    key = base_of(device_name(), base)
+    made = measure_tables(key, seconds, seed, said)
+    files_ = made.write(folder)
+    for note in made.notes:
+        said(note)
+    for file in files_:
+        said(f"wrote {file}")
+    readable = tuple(str(file) for file in files_ if file.stem in made.READ)
+    _from_tables(readable, key, None, None, path, json=json)
 
 
 def _from_tables(

@@ -12,6 +12,7 @@ from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
     from ridgeline.hardware.device import Device
+    from ridgeline.kernels.fusion.groups import FusedGroup
     from ridgeline.kernels.fusion.schedule import FusedSchedule
 
 
@@ -128,4 +129,17 @@ def _print(found: FusedSchedule) -> None:
         if group.end - group.first > 1:
             last = found.graph.ops[group.end - 1].name
             how = f"{group.halo}, weights {group.weights}"
+            if group.cores > 1:
+                how = f"{_cores_of(found, group)}, {how}"
             screen.print(f"group to {last}: {how}; ends: {end}", soft_wrap=True)
+
+
+def _cores_of(found: FusedSchedule, group: FusedGroup) -> str:
+    """Say which core computes which ops."""
+    names = [op.name for op in found.graph.ops[group.first : group.end]]
+    each = []
+    for core in range(max(group.core_of) + 1):
+        own = [name for name, of in zip(names, group.core_of, strict=True) if of == core]
+        each.append(f"{core}: {', '.join(own)}")
+    kind = "equal parts of the arrays" if found.device.dies is None else "dies"
+    return f"pipeline over {group.cores} {kind}: {'; '.join(each)}"

@@ -7,6 +7,7 @@ engines, levels of memory and power. `one_die` is what one of them is by itself.
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import PositiveInt, field_validator, model_validator
@@ -86,6 +87,42 @@ class Dies(Strict):
                 rows = self.rows.value if whole and self.rows is not None else squarest(used)
                 return _mesh(rows, used // rows)
 
+    def route(self, start: int, end: int) -> dict[tuple[int, int], float]:
+        """Return the links on the way from a die to another, with the share of bytes on each.
+
+        Dies are numbered so that each is a neighbour of the next: round the ring, and on a mesh
+        along the rows, every other one backwards.
+        """
+        if self.topology == "all-to-all":
+            return {(start, end): 1.0}
+        count = self.count.value
+        if self.topology == "ring":
+            ahead = (end - start) % count
+            shares = {1: ahead <= count - ahead, -1: ahead >= count - ahead}
+            found: dict[tuple[int, int], float] = {}
+            for step, taken in shares.items():
+                for hop in range(ahead if step > 0 else count - ahead) if taken else ():
+                    at = (start + step * hop) % count
+                    link = at, (at + step) % count
+                    found[link] = found.get(link, 0.0) + 1.0 / sum(shares.values())
+            return found
+        columns = count // (squarest(count) if self.rows is None else self.rows.value)
+        (row, column), (last_row, last_column) = _on_grid(start, columns), _on_grid(end, columns)
+        way = [(row, c) for c in _between(column, last_column)]
+        way += [(r, last_column) for r in _between(row, last_row)][1:]
+        numbers = [r * columns + (columns - 1 - c if r % 2 else c) for r, c in way]
+        return dict.fromkeys(pairwise(numbers), 1.0)
+
+
+def _on_grid(die: int, columns: int) -> tuple[int, int]:
+    row, column = divmod(die, columns)
+    return row, columns - 1 - column if row % 2 else column
+
+
+def _between(start: int, end: int) -> range:
+    step = 1 if end >= start else -1
+    return range(start, end + step, step)
+
 
 class DiePaths(NamedTuple):
     """Ways between dies when every two exchange alike.
@@ -122,12 +159,16 @@ def squarest(count: int) -> int:
 
 
 def one_die(device: Device) -> Device:
-    """Return one die as a device: an equal part of everything, without links.
-
-    Limits of power are the package's.
-    """
+    """Return one die as a device: an equal part of everything, without links."""
     assert device.dies is not None
-    count = device.dies.count.value
+    return equal_part(device, device.dies.count.value)
+
+
+def equal_part(device: Device, count: int) -> Device:
+    """Return one of so many equal parts of a device, as a device of its own.
+
+    Arrays, cores and tiles must divide evenly. Limits of power are the whole device's.
+    """
     part: dict[str, Any] = {
         "dies": None,
         "power_limit": None,

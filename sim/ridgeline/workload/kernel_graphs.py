@@ -68,6 +68,7 @@ PRODUCTS = {
     "tf32": ProductFormats("tf32", "tf32", "fp32"),
     "bf16": ProductFormats("bf16", "bf16", "bf16"),
     "fp16": ProductFormats("fp16", "fp16", "fp16"),
+    "fp8-e4m3": ProductFormats("fp8-e4m3", "fp8-e4m3", "bf16"),
     "fp8": ProductFormats("fp8-e4m3", "fp8-e4m3", "bf16", quantises=True),
     "fp8-block": ProductFormats("fp8-e4m3", "fp8-e4m3", "bf16", quantises=True),
     "nvfp4": ProductFormats("nvfp4", "nvfp4", "bf16", quantises=True),

@@ -6,39 +6,9 @@ import random
 
 import pytest
 
+from fused_graphs import random_region
 from ridgeline.kernels.fusion.line_buffers import held_bytes, row_schedule
-from ridgeline.kernels.fusion.regions import FusedRegion, RowOp, RowRead, RowTensor, RowWindow
-
-
-def _random_region(rng: random.Random) -> FusedRegion:
-    """Return a few layers, one of which may be added to a later one, on a few rows."""
-    rows = [rng.randint(1, 12)]
-    tensors = [RowTensor("x", rows[0], float(rng.randint(1, 5)), -1, False)]
-    ops: list[RowOp] = []
-    for place in range(rng.randint(1, 4)):
-        source = len(tensors) - 1
-        kind = rng.random()
-        if kind < 0.1:  # attention to all rows
-            window, out = RowWindow(rows[source], 0, 0), rng.randint(1, 8)
-        else:
-            size = rng.randint(1, min(4, rows[source]))
-            stride, padding = rng.randint(1, 3), rng.randint(0, (size - 1) // 2)
-            window = RowWindow(size, stride, padding)
-            out = (rows[source] + 2 * padding - size) // stride + 1
-        reads = [RowRead(source, window)]
-        same = [t for t in range(len(tensors)) if rows[t] == out and t != source]
-        if same and rng.random() < 0.7:
-            reads.append(RowRead(rng.choice(same), RowWindow()))
-        elif rng.random() < 0.2:
-            rows.append(out)
-            tensors.append(RowTensor(f"skip{place}", out, float(rng.randint(1, 5)), -1, False))
-            reads.append(RowRead(len(tensors) - 1, RowWindow()))
-        rows.append(out)
-        tensors.append(
-            RowTensor(f"y{place}", out, float(rng.randint(1, 5)), place, rng.random() < 0.2)
-        )
-        ops.append(RowOp(tuple(reads), len(tensors) - 1))
-    return FusedRegion(tuple(ops), tuple(tensors))
+from ridgeline.kernels.fusion.regions import FusedRegion, RowRead
 
 
 class _Player:
@@ -154,7 +124,7 @@ class _Player:
 def test_rows_and_buffers_are_those_of_a_player(halo: str) -> None:
     rng = random.Random(22)
     for _ in range(400):
-        region = _random_region(rng)
+        region = random_region(rng)
         tile = rng.randint(1, region.rows)
         schedule = row_schedule(region, tile, halo)  # type: ignore[arg-type]
         player = _Player(region, tile, halo)

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -71,6 +72,10 @@ class FusedGroup:
         Whether weights stay on chip.
     held_bytes
         The most that is held on chip at once.
+    cores
+        Equal cores of the device that the group is given to; 1: each op has all of the device.
+    core_of
+        Of several cores: by op, the one that computes it.
     flops
         Of the layers' contractions and vector work, without what is computed twice.
     """
@@ -83,9 +88,11 @@ class FusedGroup:
     held_bytes: float
     flops: float
     cost: GroupCost
+    cores: int = 1
+    core_of: tuple[int, ...] = ()
 
 
-class _Piece(NamedTuple):
+class Piece(NamedTuple):
     """What one op on some rows takes, its operands on chip."""
 
     time_s: float
@@ -125,14 +132,14 @@ class FusionPricer:
         self.near_j = price_of_place(device, self.level).price_j
         self.launch_s = device.launch_latency.value
         self._on_chip, self._far = len(levels) - 1, len(levels)
-        self._takes_weights = "b" in near.holds
+        self.takes_weights = "b" in near.holds
         self._windows = [windows(op, graph) for op in graph.ops]
-        self._pieces: dict[tuple[int, int], _Piece] = {}
-        self._alone = self._price_alone()
+        self._pieces: dict[tuple[int, int], Piece] = {}
         read_last = {name: at for at, op in enumerate(graph.ops) for name in op.inputs}
         self._read_last = read_last
 
-    def _price_alone(self) -> list[GroupCost]:
+    @cached_property
+    def _alone(self) -> list[GroupCost]:
         """Price every op by itself, its operands in the farthest memory."""
         kinds = [described(op, self.graph) for op in self.graph.ops]
         costs = price_all(kinds, self.device)
@@ -148,10 +155,11 @@ class FusionPricer:
 
     def alone(self, at: int) -> FusedGroup:
         """Return one op as a group, priced as it is by itself."""
-        flops = self._flops(self.graph.ops[at : at + 1])
+        flops = self.flops(self.graph.ops[at : at + 1])
         return FusedGroup(at, at + 1, 0, "line-buffer", "streamed", 0.0, flops, self._alone[at])
 
-    def _flops(self, ops: Iterable[Op]) -> float:
+    def flops(self, ops: Iterable[Op]) -> float:
+        """Return the FLOP of ops."""
         return float(sum(op.matrix_flops + op.vector_flops for op in ops))
 
     def region(self, first: int, end: int) -> FusedRegion | None:
@@ -176,11 +184,11 @@ class FusionPricer:
         schedule = row_schedule(region, 1, "line-buffer")
         again = row_schedule(region, 1, "recompute")
         rows = min(held_bytes(schedule, True), held_bytes(again, True))
-        return rows + min(size for _, size in self._weights_of(region))
+        return rows + min(size for _, size in self.weights_of(region))
 
-    def _weights_of(self, region: FusedRegion) -> Sequence[tuple[Weights, float]]:
+    def weights_of(self, region: FusedRegion) -> Sequence[tuple[Weights, float]]:
         """Return the bytes of weights on chip: all, or those of an op and of the next one."""
-        if not self._takes_weights:
+        if not self.takes_weights:
             return (("streamed", 0.0),)
         sizes = [op.weight_bytes for op in region.ops]
         pairs = [size + after for size, after in zip(sizes, [*sizes[1:], sizes[0]], strict=True)]
@@ -191,17 +199,17 @@ class FusionPricer:
         region = self.region(first, end)
         if region is None:
             return
-        flops = self._flops(self.graph.ops[first:end])
+        flops = self.flops(self.graph.ops[first:end])
         halos: tuple[Halo, ...] = (
             ("line-buffer", "recompute") if end - first > 1 else ("line-buffer",)
         )
         for halo in halos:
-            for tile in _tiles(region.rows):
+            for tile in row_tiles(region.rows):
                 schedule = row_schedule(region, tile, halo)
                 rows_bytes = held_bytes(schedule, True)
                 fitting = [
                     (weights, rows_bytes + size)
-                    for weights, size in self._weights_of(region)
+                    for weights, size in self.weights_of(region)
                     if rows_bytes + size <= self.room_bytes
                 ]
                 if not fitting:
@@ -217,7 +225,7 @@ class FusionPricer:
             made = schedule.made[op.writes].rows
             for rows in np.unique(made).tolist():
                 if rows:
-                    piece = self._piece(first + place, rows)
+                    piece = self.piece(first + place, rows)
                     count = int((made == rows).sum())
                     ops_s[made == rows] += piece.time_s
                     ops_j += count * piece.energy_j
@@ -231,7 +239,7 @@ class FusionPricer:
                 store += moved
         weight_bytes = math.fsum(op.weight_bytes for op in region.ops)
         once = weight_bytes if weights == "held" else 0.0
-        if weights == "streamed" and self._takes_weights:  # else ops fetch them themselves
+        if weights == "streamed" and self.takes_weights:  # else ops fetch them themselves
             load += weight_bytes
         return self._played(ops_s, load, store, (ops_j, ops_far), once, len(region.ops))
 
@@ -265,7 +273,8 @@ class FusionPricer:
             time_s, energy_j, far_bytes, batch * float(ops_s.sum()), far_bytes / self.far_rate
         )
 
-    def _piece(self, at: int, rows: int) -> _Piece:
+    def piece(self, at: int, rows: int) -> Piece:
+        """Price an op on some rows, its operands on chip."""
         known = self._pieces.get((at, rows))
         if known is None:
             cost = price_all((self._kind(at, rows),), self.device)[0]
@@ -276,19 +285,19 @@ class FusionPricer:
         found: tuple[RowWindow | None, ...] | None = self._windows[at]
         assert found is not None
         op, graph = on_rows(self.graph.ops[at], self.graph, found, rows)
-        static = self._on_chip if self._takes_weights else self._far
+        static = self._on_chip if self.takes_weights else self._far
         at_inputs = [float(static if window is None else self._on_chip) for window in found]
         return described(op, graph, (*at_inputs, *(float(self._on_chip) for _ in op.outputs)))
 
-    def _of_cost(self, cost: OpCost) -> _Piece:
+    def _of_cost(self, cost: OpCost) -> Piece:
         """Return the price of a piece; a group is launched once, not in every step."""
         launch_s = self.launch_s if cost.latency_parts is None else cost.latency_parts.launch_s
         time_s = cost.spans(self.rates).time_s - min(launch_s, cost.latency_s)
         energy = op_energy_j(cost, self.device)
         far_bytes = cost.traffic_bytes.get(self.device.far_memory, 0.0)
-        return _Piece(time_s, energy["total"] - energy["static"], far_bytes)
+        return Piece(time_s, energy["total"] - energy["static"], far_bytes)
 
 
-def _tiles(rows: int) -> list[int]:
+def row_tiles(rows: int) -> list[int]:
     """Return rows a step to try: powers of two, and all."""
     return [*(1 << power for power in range((rows - 1).bit_length())), rows]

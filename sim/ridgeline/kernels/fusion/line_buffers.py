@@ -196,7 +196,7 @@ def _rows(schedule: RowSchedule, tensor: int, op: int, ahead: bool) -> Rows:
     first = np.minimum.reduce(
         [need.first[:-1] if need.op >= op else need.first[1:] for need in readers]
     )
-    rows: Rows = np.maximum(0, _end(made, steps if producer <= op else steps - 1) - first)
+    rows: Rows = np.maximum(0, rows_until(made, steps if producer <= op else steps - 1) - first)
     return rows
 
 
@@ -213,11 +213,12 @@ def _piped_rows(
         start = min(stages[need.op] for need in readers)
         arrived: Rows = np.maximum(0, _arrived(made, beats - start, ahead) - first)
         return arrived
-    rows: Rows = np.maximum(0, _end(made, beats - stages[producer]) - first)
+    rows: Rows = np.maximum(0, rows_until(made, beats - stages[producer]) - first)
     return rows
 
 
-def _end(made: RowSpans, step: Rows) -> Rows:
+def rows_until(made: RowSpans, step: Rows) -> Rows:
+    """Return the end of the rows that are made up to a step, this included; before 0: none."""
     rows: Rows = np.where(step >= 0, made.end[np.clip(step, 0, len(made.end) - 1)], 0)
     return rows
 
@@ -225,6 +226,6 @@ def _end(made: RowSpans, step: Rows) -> Rows:
 def _arrived(made: RowSpans, step: Rows, ahead: bool) -> Rows:
     """Rows that have arrived for a step: ahead, those of the next one and the next sample, too."""
     if not ahead:
-        return _end(made, step)
+        return rows_until(made, step)
     begun = np.where(step >= len(made.end) - 1, made.end[0], 0)
-    return _end(made, step + 1) + begun
+    return rows_until(made, step + 1) + begun

@@ -12,7 +12,7 @@ schedules, so that none is worse than layer by layer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
@@ -20,6 +20,7 @@ from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.fusion.groups import FusedGroup, FusionPricer, GroupCost
+from ridgeline.kernels.fusion.pipelined import Incumbent, PipelinedPricer, Size, core_counts
 from ridgeline.units import show
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.inference_mode import inference_mode
@@ -29,8 +30,7 @@ Objective = Literal["time", "energy", "bytes"]
 OBJECTIVES = ("time", "energy", "bytes")
 MOST_FUSED = 12
 """Ops of a group, at most."""
-_Size = tuple[float, float, float]
-_SIZES: dict[str, Callable[[GroupCost], _Size]] = {
+_SIZES: dict[str, Callable[[GroupCost], Size]] = {
     "time": lambda cost: (cost.time_s, cost.energy_j, cost.far_bytes),
     "energy": lambda cost: (cost.energy_j, cost.time_s, cost.far_bytes),
     "bytes": lambda cost: (cost.far_bytes, cost.time_s, cost.energy_j),
@@ -81,6 +81,8 @@ class FusedSchedule:
                     "halo": group.halo,
                     "weights": group.weights,
                     "held_bytes": group.held_bytes,
+                    "cores": group.cores,
+                    "core_of": list(group.core_of),
                     **group.cost._asdict(),
                     **self.roofline(group),
                     "ends": end,
@@ -161,7 +163,8 @@ def fuse(
         graph = inference_mode(graph.inference(batch, precision))
     pricer = FusionPricer(graph, machine)
     size = _SIZES[objective]
-    groups = _best(pricer, len(graph.ops), longest, size)
+    pipelined = [PipelinedPricer(pricer, count) for count in core_counts(machine)]
+    groups = _best(pricer, pipelined, longest, size)
     return FusedSchedule(
         machine,
         graph,
@@ -175,13 +178,17 @@ def fuse(
 
 
 def _best(
-    pricer: FusionPricer, ops: int, longest: int, size: Callable[[GroupCost], _Size]
+    pricer: FusionPricer,
+    pipelined: Sequence[PipelinedPricer],
+    longest: int,
+    size: Callable[[GroupCost], Size],
 ) -> list[FusedGroup]:
     """Return the groups of the best schedule."""
-    best: list[_Size] = [(0.0, 0.0, 0.0)]
+    ops = len(pricer.graph.ops)
+    best: list[Size] = [(0.0, 0.0, 0.0)]
     last: list[FusedGroup | None] = [None]
     for end in range(1, ops + 1):
-        found: list[tuple[_Size, FusedGroup]] = []
+        found: list[tuple[Size, FusedGroup]] = []
         for first in range(max(0, end - longest), end):
             options = [*pricer.groups(first, end)]
             if end - first == 1:
@@ -189,8 +196,13 @@ def _best(
             for group in options:
                 more = size(group.cost)
                 sums = tuple(a + b for a, b in zip(best[first], more, strict=True))
-                found.append((cast("_Size", sums), group))
+                found.append((cast("Size", sums), group))
         chosen = min(found, key=lambda each: each[0])
+        for first in range(end - 2, max(0, end - longest) - 1, -1):
+            for cores in pipelined:
+                known = Incumbent(size, best[first], chosen[0])
+                if (better := cores.best(first, end, known)) is not None:
+                    chosen = known.best, better
         best.append(chosen[0])
         last.append(chosen[1])
     groups: list[FusedGroup] = []

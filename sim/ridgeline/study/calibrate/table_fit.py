@@ -436,11 +436,13 @@ def _with_tiles(device: Device, class_: ShareClass, factor: float) -> Device:
         return device
     made = []
     for row in shares_of(device, class_):
-        tiles = {"value": factor - 1, "source": "tables", "basis": "measured"}
-        ramp = Ramp.model_validate({"fraction": row.fraction, "tiles": tiles})
-        if row.ramp is not None:
-            more = _scaled(row.ramp.tiles, row.ramp.tiles.value * factor)
-            ramp = row.ramp.model_copy(update={"tiles": more})
+        ramp = row.ramp
+        if ramp is not None:
+            more = _scaled(ramp.tiles, ramp.tiles.value * factor)
+            ramp = ramp.model_copy(update={"tiles": more})
+        elif factor > 1.0:  # a row without one among others that have one has none to shorten
+            tiles = {"value": factor - 1, "source": "tables", "basis": "measured"}
+            ramp = Ramp.model_validate({"fraction": row.fraction, "tiles": tiles})
         made.append(row.model_copy(update={"ramp": ramp}))
     others = [row for row in device.achievable if not class_.has(row)]
     return device.model_copy(update={"achievable": (*made, *others)})

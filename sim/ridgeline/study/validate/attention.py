@@ -43,7 +43,7 @@ def call(row: Row) -> Call | None:
     graph = attention_graph(
         batch, heads, kv_heads, head_dim, seq_q, seq_kv, causal=causal, window=window,
         format=_format(format_), kv_format=_format(cache or format_),
-        projected=_PROJECTED if causal or seq_q == 1 else None,
+        projected=_PROJECTED if cache or seq_q == 1 else None,
     )  # fmt: skip
     words = f"{kind}, {batch} x {heads}/{kv_heads} heads of {head_dim}, {seq_q} of {seq_kv}"
     words += f", window {window}" if window else ""

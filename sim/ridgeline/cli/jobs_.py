@@ -1,0 +1,109 @@
+"""``ridgeline jobs``: jobs that share a fabric, each alone and beside the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from ridgeline.cli.output import console, print_json
+
+if TYPE_CHECKING:
+    from ridgeline.study.jobs.neighbours import Neighbours
+
+_LINKS = 8  # that are printed
+
+
+def jobs_(
+    file: str,
+    *,
+    placement: str = "",
+    plot: str | None = None,
+    json: Annotated[bool, Parameter(negative="")] = False,
+) -> None:
+    """Simulate jobs that share a fabric: steps, flow-completion times, fairness, shared links.
+
+    Parameters
+    ----------
+    file
+        A file of kind jobs (docs/neighbours.md).
+    placement
+        packed, striped, random, or several of them, joined by commas: in the place of the file's,
+        for jobs that name no devices.
+    plot
+        File for the slow-down of each job: .png, .svg or .pdf.
+    json
+        Print the answer as JSON; of several placements one by name.
+    """
+    from ridgeline.network.placement import check_placement
+    from ridgeline.report.files import check_writable
+    from ridgeline.study.jobs.job_file import read_jobs
+    from ridgeline.study.jobs.neighbours import simulate_jobs
+
+    if plot is not None:
+        check_writable(plot)
+    described = read_jobs(file)
+    asked = list(dict.fromkeys(filter(None, (part.strip() for part in placement.split(",")))))
+    for one in asked:
+        check_placement(one)
+    found = {one: simulate_jobs(described, placement=one) for one in asked}
+    if not found:
+        found = {described.placement: simulate_jobs(described)}
+    if plot is not None:
+        from ridgeline.report.figures.result import save
+        from ridgeline.study.jobs.figure import slowdowns
+
+        save(slowdowns(found), plot)
+    if json:
+        answers = {name: of.to_dict() for name, of in found.items()}
+        print_json(answers if len(answers) > 1 else next(iter(answers.values())))
+        return
+    for name, of in found.items():
+        _print(name, of)
+    if plot is not None:
+        console().print(f"wrote {plot}", soft_wrap=True)
+
+
+def _print(placement: str, found: Neighbours) -> None:
+    from ridgeline.report.tables import plain_table
+    from ridgeline.units import show
+
+    screen = console()
+    screen.print(f"{found.name} on {found.cluster}, {placement}", soft_wrap=True)
+    columns = ("n", "alone", "step", "slow-down", "flows", "p50", "p95", "p99", "p99 alone")
+    table = plain_table({"job": "left", **dict.fromkeys(columns, "right")})
+    for job in found.jobs:
+        done, alone = job.completion, job.completion_alone
+        times = (done.p50_s, done.p95_s, done.p99_s, alone.p99_s)
+        table.add_row(
+            job.name,
+            f"{len(job.devices)}",
+            show(job.alone_s, "s", 4),
+            show(job.step_time_s, "s", 4),
+            f"{job.slowdown:.3f}",
+            f"{done.flows:,}",
+            *(show(time_s, "s", 3) if done.flows else "-" for time_s in times),
+        )
+    screen.print(table)
+    for of in found.background:
+        done = of.completion
+        ended = "steady"
+        if done.flows:
+            p50, p99 = show(done.p50_s, "s", 3), show(done.p99_s, "s", 3)
+            ended = f"{done.flows:,} messages, p50 {p50}, p99 {p99}"
+        rate = show(of.rate_bytes_per_s, "B/s", 4)
+        screen.print(f"background {of.name}: {of.flows:,} flows, {rate}, {ended}", soft_wrap=True)
+    screen.print(f"fairness (Jain) {found.fairness:.4f}; all end after {show(found.end_s, 's', 4)}")
+    if not found.links:
+        screen.print("no link was used by two at the same time")
+        return
+    links = plain_table({"link": "left", "shared": "right", "offered": "right", "by": "left"})
+    for link in found.links[:_LINKS]:
+        sizes = ", ".join(
+            f"{name} {show(size, 'B', 3)}" for name, size in link.bytes_by_job.items()
+        )
+        links.add_row(link.name, show(link.shared_s, "s", 3), f"{link.offered:.0%}", sizes)
+    screen.print(links)
+    if len(found.links) > _LINKS:
+        screen.print(f"and {len(found.links) - _LINKS} more links (--json has all)")
+    screen.print(f"network: {found.level}", soft_wrap=True)

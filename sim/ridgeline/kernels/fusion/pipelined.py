@@ -1,0 +1,149 @@
+"""Fused groups as pipelines over cores: which array or die computes which layer of a group.
+
+A core is an equal part of a device: some of its arrays or grid cores, or a die of a package. Each
+layer of a group, with the element-wise ops behind it, is given to a core. All cores compute at
+once, each its own step of rows (`pipeline_beats`). Of all allocations the best is found by branch
+and bound: a pipeline takes no less than its busiest core computes, than an equal share of all
+computing, and than its bytes take to pass the far memory.
+
+Layers in pieces of rows and their allocation to cores are those of A. Symons et al., "Stream",
+arXiv:2212.10612, which searches allocations with a genetic algorithm.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ridgeline.hardware.device import Device
+from ridgeline.kernels.fusion.groups import FusedGroup, FusionPricer, GroupCost, row_tiles
+from ridgeline.kernels.fusion.line_buffers import row_schedule
+from ridgeline.kernels.fusion.pipeline_beats import Cores, PipelineBeats, StepWork
+from ridgeline.workload.graph import Op
+
+Size = tuple[float, float, float]
+
+
+def core_counts(device: Device) -> tuple[int, ...]:
+    """Return the numbers of equal cores of a device: its dies; or its arrays, some together."""
+    if device.dies is not None:
+        return (device.dies.count.value,) if device.dies.count.value > 1 else ()
+    arrays = [e.array.count.value for e in device.engines.values() if e.array is not None]
+    grids = [e.grid.cores.value for e in device.engines.values() if e.grid is not None]
+    number = math.gcd(*arrays, *grids)
+    return tuple(count for count in range(2, number + 1) if number % count == 0)
+
+
+def layers_of(ops: Sequence[Op]) -> tuple[int, ...]:
+    """Return the layer of each op: a contraction, and what follows it without one of its own."""
+    made_in: dict[str, int] = {}
+    layers: list[int] = []
+    number = 0
+    for op in ops:
+        before = [made_in[name] for name in op.inputs if name in made_in]
+        if op.loops is not None or not before:
+            layer, number = number, number + 1
+        else:
+            layer = max(before)
+        layers.append(layer)
+        made_in |= dict.fromkeys(op.outputs, layer)
+    return tuple(layers)
+
+
+@dataclass
+class Incumbent:
+    """The best that is known, of groups with something before them.
+
+    Attributes
+    ----------
+    size
+        What is least, of a group's costs.
+    before, best
+        Size of what is before the groups, and of the best group together with it.
+    """
+
+    size: Callable[[GroupCost], Size]
+    before: Size
+    best: Size
+
+    def is_beaten_by(self, cost: GroupCost) -> bool:
+        """Tell whether a group of these costs is better."""
+        return self._with(cost) < self.best
+
+    def take(self, cost: GroupCost) -> None:
+        """Remember a better one."""
+        self.best = self._with(cost)
+
+    def _with(self, cost: GroupCost) -> Size:
+        a, b, c = (x + y for x, y in zip(self.before, self.size(cost), strict=True))
+        return a, b, c
+
+
+class PipelinedPricer:
+    """Prices groups of ops whose layers are computed on several equal cores of a device."""
+
+    def __init__(self, whole: FusionPricer, count: int) -> None:
+        self.whole, self.cores = whole, Cores(whole, count)
+
+    def best(self, first: int, end: int, known: Incumbent) -> FusedGroup | None:
+        """Return the best way to compute ops on several cores, which is then the known one.
+
+        None if none beats what is known.
+        """
+        ops = self.whole.graph.ops[first:end]
+        layers = layers_of(ops)
+        region = self.whole.region(first, end) if max(layers) else None
+        if region is None:
+            return None
+        found: FusedGroup | None = None
+        for tile in row_tiles(region.rows):
+            schedule = row_schedule(region, tile, "line-buffer")
+            work = self.cores.work(first, schedule)
+            for weights, _ in self.whole.weights_of(region):
+                least = self.cores.least_cost(schedule, weights, work)
+                for cores in self._allocations(layers, work, least, known):
+                    beats = PipelineBeats(self.cores, schedule, weights, cores)
+                    if not beats.fits:
+                        continue
+                    cost = beats.cost(work)
+                    if known.is_beaten_by(cost):
+                        known.take(cost)
+                        found = FusedGroup(
+                            first, end, tile, "line-buffer", weights, beats.held_bytes,
+                            self.whole.flops(ops), cost, self.cores.count, cores,
+                        )  # fmt: skip
+        return found
+
+    def _allocations(
+        self,
+        layers: Sequence[int],
+        work: StepWork,
+        least: Callable[[float], GroupCost],
+        known: Incumbent,
+    ) -> Iterator[tuple[int, ...]]:
+        """Yield the core of each op, for all allocations that may beat what is known.
+
+        Cores are numbered in the order in which they are first used, neighbours one after the
+        other. A single core is left out: the whole device does what it does, and no slower.
+        """
+        number, batch, count = max(layers) + 1, self.whole.graph.batch, self.cores.count
+        layer_s = [0.0] * number
+        for layer, op_s in zip(layers, work.time_s, strict=True):
+            layer_s[layer] += batch * float(op_s.sum())
+        even_s = math.fsum(layer_s) / count
+
+        def given(cores: list[int], busy_s: list[float]) -> Iterator[tuple[int, ...]]:
+            if not known.is_beaten_by(least(max(even_s, *busy_s))):
+                return
+            at = len(cores)
+            if at == number:
+                if len(busy_s) > 1:
+                    yield tuple(cores[layer] for layer in layers)
+                return
+            for core in range(min(len(busy_s) + 1, count)):
+                after = [*busy_s, 0.0] if core == len(busy_s) else [*busy_s]
+                after[core] += layer_s[at]
+                yield from given([*cores, core], after)
+
+        return given([0], [layer_s[0]])
