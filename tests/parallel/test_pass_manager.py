@@ -37,7 +37,8 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 ]
 ALWAYS = {"gradient-formats"}  # returns the graph as it is for the format of the update
 
-OF_DEVICES = {"product-epilogues"}  # asked for by a unit behind the accumulators
+# Asked for by a unit behind the accumulators, and by a host whose inputs are waited for.
+OF_DEVICES = {"product-epilogues", "host-inputs"}
 
 
 def asked(stack: Stack) -> set[str]:

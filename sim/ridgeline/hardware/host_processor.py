@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
 from ridgeline import units
@@ -47,3 +49,6 @@ class HostProcessor(Strict):
     """Entry of the device's energy table, or a quantity, by number format (``2.3 pJ/FLOP``)."""
     memory_energy: str
     """Likewise, of a byte of its memory."""
+    inputs: Literal["ahead", "waited"] = "ahead"
+    """When a mini-batch comes over the link. ahead: during the step before, into the farthest
+    memory. waited: within the step, into the levels that keep tensors; ops that read it wait."""

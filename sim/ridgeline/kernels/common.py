@@ -19,6 +19,7 @@ from ridgeline.kernels.residence import keeping, passing, stayed
 from ridgeline.kernels.streams import kernel_of
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import EPILOGUE, Op, Pass
+from ridgeline.workload.ops.shape import HOST_INPUT
 
 # Frameworks do elementwise arithmetic in fp32 registers whatever the storage format is (PyTorch's
 # "opmath" type of half and bfloat16 tensors is float). A machine without it uses its widest format.
@@ -78,6 +79,10 @@ class Common:
                 moved[name] = passing(op, kind.graph, kind.found, level)
                 traffic[name] = moved[name].total
             kept = stayed(op, kind.graph, kind.found, levels)
+        if op is not None and op.kind == HOST_INPUT.name:
+            return self._from_host(
+                kind, OpCost(0.0, traffic_bytes=traffic, moved=moved, kept_bytes=kept)
+            )
         row = None if op is None else kernel_of(op, device)
         latency_s = kind.kernels * (self.launch_s if row is None else row.latency.value)
         cost = OpCost(latency_s, traffic_bytes=traffic, moved=moved, kept_bytes=kept)
@@ -165,6 +170,16 @@ class Common:
         outside = dict.fromkeys(_OUTSIDE, moved_bytes)
         return OpCost(
             2 * self.device.host.link.latency.value, dict(work), dict(outside), work, outside
+        )
+
+    def _from_host(self, kind: Alike, cost: OpCost) -> OpCost:
+        """Price a mini-batch on its way into the device, which the host sends by itself."""
+        brought = dict.fromkeys((HOST_MEMORY, HOST_LINK), kind.streamed_bytes)
+        cost = self.with_levels(cost)
+        return replace(
+            cost,
+            level_work={**cost.level_work, **brought},
+            traffic_bytes={**cost.traffic_bytes, **brought},
         )
 
     def _in_host(self, kind: Alike, op: Op) -> OpCost:

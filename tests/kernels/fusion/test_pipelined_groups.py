@@ -320,7 +320,10 @@ def _least_by_enumeration(
     if region is None:
         return best
     layers = layers_of(graph.ops[first:end])
-    for count in core_counts(device):
+    counts = core_counts(device)
+    for fewer, count in zip((0, *counts), counts, strict=False):
+        if max(layers) + 1 <= fewer:
+            continue  # the rest would be idle
         on = Cores(whole, count)
         alike = on.dies is None or on.dies.topology == "all-to-all"
         for tile in row_tiles(region.rows):

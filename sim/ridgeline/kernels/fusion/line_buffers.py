@@ -219,7 +219,9 @@ def _piped_rows(
 
 def rows_until(made: RowSpans, step: Rows) -> Rows:
     """Return the end of the rows that are made up to a step, this included; before 0: none."""
-    rows: Rows = np.where(step >= 0, made.end[np.clip(step, 0, len(made.end) - 1)], 0)
+    rows: Rows = np.where(
+        step >= 0, made.end[np.minimum(np.maximum(step, 0), len(made.end) - 1)], 0
+    )
     return rows
 
 

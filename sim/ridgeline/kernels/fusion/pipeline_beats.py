@@ -25,6 +25,7 @@ from ridgeline.hardware.dies import DIE_LINKS, equal_part
 from ridgeline.kernels.cost import price_of_place
 from ridgeline.kernels.fusion.groups import FusionPricer, GroupCost, Weights
 from ridgeline.kernels.fusion.line_buffers import RowSchedule, rows_until
+from ridgeline.kernels.fusion.regions import FusedRegion, Rows
 
 Floats = NDArray[np.float64]
 _LOAD = 1
@@ -45,6 +46,10 @@ class StepWork(NamedTuple):
     time_s: Floats
     far_bytes: Floats
     energy_j: float
+
+
+NO_WORK = StepWork(np.zeros((1, 1)), np.zeros((1, 1)), 0.0)
+"""What is known before pieces are priced."""
 
 
 class Cores:
@@ -83,17 +88,19 @@ class Cores:
         return StepWork(time_s, far_bytes, energy_j)
 
     def least_cost(
-        self, schedule: RowSchedule, weights: Weights, work: StepWork
+        self, region: FusedRegion, steps: int, weights: Weights, work: StepWork
     ) -> Callable[[float], GroupCost]:
         """Return the least cost of all allocations whose busiest core computes for some time."""
-        whole, region, batch = self.whole, schedule.region, self.whole.graph.batch
-        moved = 0.0
-        for tensor, made in zip(region.tensors, schedule.made, strict=True):
-            if tensor.producer < 0 or tensor.leaves or tensor.producer == len(region.ops) - 1:
-                moved += batch * float(made.rows.sum()) * tensor.row_bytes
+        whole, batch = self.whole, self.whole.graph.batch
+        last = len(region.ops) - 1
+        moved = batch * math.fsum(
+            tensor.rows * tensor.row_bytes
+            for tensor in region.tensors
+            if tensor.producer < 0 or tensor.leaves or tensor.producer == last
+        )
         if whole.takes_weights:
             once = math.fsum(op.weight_bytes for op in region.ops)
-            moved += once if weights == "held" else batch * schedule.steps * once
+            moved += once if weights == "held" else batch * steps * once
         far_bytes = moved + batch * float(work.far_bytes.sum())
         far_s = far_bytes / whole.far_rate
         launches_s = len(region.ops) * whole.launch_s
@@ -186,7 +193,7 @@ class PipelineBeats:
             for core, depth in self.readers[t].items():
                 first = np.minimum.reduce(
                     [
-                        need.first[np.clip(beat - self.depths[need.op], 0, steps)]
+                        need.first[self._step(beat, self.depths[need.op])]
                         for need in schedule.pending[t]
                         if self.on.dies is None or self.cores[need.op] == core
                     ]
@@ -203,6 +210,11 @@ class PipelineBeats:
         for sample in range(self.samples):
             held[:, sample * steps : sample * steps + alone.shape[1]] += alone
         return held
+
+    def _step(self, beat: Rows, depth: int) -> Rows:
+        """Return the step of an op in each beat: the first, before it begins; behind the last."""
+        step: Rows = np.minimum(np.maximum(beat - depth, 0), self.schedule.steps)
+        return step
 
     def _is_sent(self, tensor: int) -> bool:
         return self.on.dies is not None and bool(self.readers[tensor])

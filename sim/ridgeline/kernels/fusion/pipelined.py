@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.fusion.groups import FusedGroup, FusionPricer, GroupCost, row_tiles
 from ridgeline.kernels.fusion.line_buffers import row_schedule
-from ridgeline.kernels.fusion.pipeline_beats import Cores, PipelineBeats, StepWork
+from ridgeline.kernels.fusion.pipeline_beats import NO_WORK, Cores, PipelineBeats, StepWork
 from ridgeline.workload.graph import Op
 
 Size = tuple[float, float, float]
@@ -81,10 +81,16 @@ class Incumbent:
 
 
 class PipelinedPricer:
-    """Prices groups of ops whose layers are computed on several equal cores of a device."""
+    """Prices groups of ops whose layers are computed on several equal cores of a device.
 
-    def __init__(self, whole: FusionPricer, count: int) -> None:
-        self.whole, self.cores = whole, Cores(whole, count)
+    Parameters
+    ----------
+    fewer
+        The next smaller number of cores. Groups of no more layers leave the rest idle.
+    """
+
+    def __init__(self, whole: FusionPricer, count: int, fewer: int) -> None:
+        self.whole, self.cores, self.fewer = whole, Cores(whole, count), fewer
 
     def best(self, first: int, end: int, known: Incumbent) -> FusedGroup | None:
         """Return the best way to compute ops on several cores, which is then the known one.
@@ -93,15 +99,24 @@ class PipelinedPricer:
         """
         ops = self.whole.graph.ops[first:end]
         layers = layers_of(ops)
-        region = self.whole.region(first, end) if max(layers) else None
+        number = max(layers) + 1
+        region = self.whole.region(first, end) if number > max(1, self.fewer) else None
         if region is None:
             return None
         found: FusedGroup | None = None
         for tile in row_tiles(region.rows):
+            steps = -(-region.rows // tile)
+            hopeful = [
+                weights
+                for weights, _ in self.whole.weights_of(region)
+                if known.is_beaten_by(self.cores.least_cost(region, steps, weights, NO_WORK)(0.0))
+            ]
+            if not hopeful:
+                continue
             schedule = row_schedule(region, tile, "line-buffer")
             work = self.cores.work(first, schedule)
-            for weights, _ in self.whole.weights_of(region):
-                least = self.cores.least_cost(schedule, weights, work)
+            for weights in hopeful:
+                least = self.cores.least_cost(region, steps, weights, work)
                 for cores in self._allocations(layers, work, least, known):
                     beats = PipelineBeats(self.cores, schedule, weights, cores)
                     if not beats.fits:

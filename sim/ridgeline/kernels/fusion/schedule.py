@@ -163,7 +163,11 @@ def fuse(
         graph = inference_mode(graph.inference(batch, precision))
     pricer = FusionPricer(graph, machine)
     size = _SIZES[objective]
-    pipelined = [PipelinedPricer(pricer, count) for count in core_counts(machine)]
+    counts = core_counts(machine)
+    pipelined = [
+        PipelinedPricer(pricer, count, fewer)
+        for fewer, count in zip((0, *counts), counts, strict=False)
+    ]
     groups = _best(pricer, pipelined, longest, size)
     return FusedSchedule(
         machine,

@@ -47,9 +47,9 @@ def reproduce() -> Reproduction:
             "(Section 7), 3.8 TeraOps/s for batches of 96. The 2.8 that were measured are a tile "
             "each 2.7 us, 24 of 34 GB/s, where LSTM0 and MLP0 reach 29 and 31; nothing that is "
             "published says why.",
-            "Non-matrix is what is neither of the others. Functions and pooling behind a product "
-            "go on beside it here; stalls for data of the layer before and for inputs over PCIe "
-            "(rows 7 and 8) are not modelled.",
+            "Non-matrix is what is neither of the others. Inputs come over PCIe before the first "
+            "product (row 8). Functions and pooling behind a product go on beside it here; stalls "
+            "for data of the layer before (row 7) are not modelled.",
         ),
     )
 

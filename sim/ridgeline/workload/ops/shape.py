@@ -202,6 +202,7 @@ def _upsample_gradient(g: GradientBuilder, op: Op) -> None:
 
 
 LAYOUT = register(OpKind("layout", None))  # channels last, or first again; after autodiff
+HOST_INPUT = register(OpKind("host-input", None))  # a mini-batch comes from the host
 CONCAT = register(OpKind("concat", _concat_gradient))
 SPLIT = register(OpKind("split", _split_gradient))  # also the gradient of "concat"
 CUT = register(OpKind("cut", _cut_gradient))
