@@ -5,8 +5,8 @@
 Tables are of measured calls with power (columns ``power_w``, ``board_limit_w``). For each kind of
 call, variant and framework, `study.validate.power_meter` has an activity and a settling time; they
 are fitted to the rows of all devices but one, each of which weighs as much as another, and the rows
-of that device are predicted with them. Lines that are no better there than nothing are not kept, but of one device
-alone if they halve the error.
+of that device are predicted with them. Lines that are no better there than nothing are not kept; a
+line of one device alone is, if it halves the error.
 ``--write`` puts the lines, fitted to all devices, into the table that ships.
 """
 
@@ -114,7 +114,8 @@ def lines_of(rows: Rows) -> list[dict[str, str]]:
                 "kind": kind, "variant": variant, "framework": framework,
                 "activity": f"{meter.activity:g}", "settle_us": f"{meter.settle_s * 1e6:g}",
                 "rows": str(int(chosen.sum())), "error_before": f"{before:.3f}",
-                "error_left_out": "" if is_alone else f"{after:.3f}", "error_fitted": f"{fitted:.3f}",
+                "error_left_out": "" if is_alone else f"{after:.3f}",
+                "error_fitted": f"{fitted:.3f}",
             })  # fmt: skip
     return lines
 
