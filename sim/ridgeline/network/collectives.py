@@ -368,6 +368,13 @@ def _by_cost(
     return _result(ALGORITHMS[op, name](topology, group, size_bytes, parts), topology, time_s)
 
 
+def written(op: str, algorithm: str) -> str:
+    """Return the algorithm that has the messages of one of a library's, or its own name."""
+    if (op, algorithm) in ALGORITHMS:
+        return algorithm
+    return _WRITTEN.get(algorithm, _WRITTEN.get(algorithm.partition("-")[0], algorithm))
+
+
 def _by_packets(
     op: str,
     algorithm: str,
@@ -386,9 +393,7 @@ def _by_packets(
     name = algorithm
     if name == "auto" and len(group) > 1:
         chosen = fastest_schedule(op, topology, group, size_bytes, parts).algorithm
-        if (op, chosen) not in ALGORITHMS:
-            chosen = _WRITTEN.get(chosen, _WRITTEN.get(chosen.partition("-")[0], chosen))
-        name = chosen
+        name = written(op, chosen)
         if (op, name) not in ALGORITHMS:
             known = ", ".join(sorted(one for of, one in ALGORITHMS if of == op))
             raise RidgelineError(
