@@ -417,6 +417,13 @@ def _by_cost(
     return _result(ALGORITHMS[op, name](topology, group, size_bytes, parts), topology, time_s)
 
 
+def written(op: str, algorithm: str) -> str:
+    """Return the algorithm that has the messages of one of a library's, or its own name."""
+    if (op, algorithm) in ALGORITHMS:
+        return algorithm
+    return _WRITTEN.get(algorithm, _WRITTEN.get(algorithm.partition("-")[0], algorithm))
+
+
 def _by_packets(
     op: str,
     algorithm: str,
@@ -435,9 +442,7 @@ def _by_packets(
     name = algorithm
     if name == "auto" and len(group) > 1:
         chosen = fastest_schedule(op, topology, group, size_bytes, parts).algorithm
-        if (op, chosen) not in ALGORITHMS:
-            chosen = _WRITTEN.get(chosen, _WRITTEN.get(chosen.partition("-")[0], chosen))
-        name = chosen
+        name = written(op, chosen)
         if (op, name) not in ALGORITHMS:
             known = ", ".join(sorted(one for of, one in ALGORITHMS if of == op))
             raise RidgelineError(
@@ -447,11 +452,10 @@ def _by_packets(
     schedule = _named(op, name, topology, group, size_bytes, parts)
     if len(group) < 2:
         return _result(schedule, topology)
-    if (op, name) not in ALGORITHMS:
+    if not is_brought(name) and (op, name) not in ALGORITHMS:
         raise RidgelineError(f"{name!r} has no messages of its own: packets need an algorithm")
-    found = play_collective(
-        ALGORITHMS[op, name], topology, group, size_bytes, transport or Transport(), parts
-    )
+    one = read_collective(name) if is_brought(name) else ALGORITHMS[op, name]
+    found = play_collective(one, topology, group, size_bytes, transport or Transport(), parts)
     return replace(_result(schedule, topology, found.time_s), network=found.network)
 
 

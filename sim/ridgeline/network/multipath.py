@@ -415,12 +415,16 @@ def flow_completions_s(
     each = Flows(flows.source[many], flows.target[many], flows.size_bytes[many] / queue_pairs)
     start, end = each.vertices(topology)
     ways = ecmp_ways(topology, start, end, choices_of(flows.n, queue_pairs, seed))
+    last: Floats = along_s(topology, each, ways).reshape(flows.n, queue_pairs).max(axis=1)
+    return last
+
+
+def along_s(topology: Topology, flows: Flows, ways: Routes) -> Floats:
+    """Return [F] when each message has arrived that takes a given way, at the level of flows."""
     latency_s = np.add.reduceat(topology.latency_s[ways.links], ways.ptr[:-1])
     links = ways.links.astype(np.int64)
     loads = Loads(ways.ptr, links, np.ones(len(links)), latency_s)
-    ended = run(flows_program(topology, each, loads=loads)).end_s
-    last: Floats = ended.reshape(flows.n, queue_pairs).max(axis=1)
-    return last
+    return run(flows_program(topology, flows, loads=loads)).end_s
 
 
 @kernel

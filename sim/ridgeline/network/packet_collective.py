@@ -6,15 +6,17 @@ rounds are played once. What a collective library does besides (protocols, kerne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network.algorithm import Algorithm, DoesNotApplyError
+from ridgeline.network.brought import BroughtCollective
 from ridgeline.network.levels import KNOWN_ERROR
-from ridgeline.network.paths import take
+from ridgeline.network.paths import Routes, take
 from ridgeline.network.routed import Sizes, round_latency_s, routed
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.network.traffic import Flows
@@ -40,8 +42,76 @@ class PacketCollective:
     network: dict[str, Any]
 
 
+class Round(NamedTuple):
+    """Messages that are sent at once, and how often.
+
+    Attributes
+    ----------
+    flows
+        The messages; None of a barrier, which has latencies alone.
+    ways
+        Links of each; None: those of the topology's routing.
+    latency_s
+        Of the slowest message.
+    repeat
+        How many equal rounds follow each other.
+    """
+
+    flows: Flows | None
+    ways: Routes | None
+    latency_s: float
+    repeat: int
+
+
+def rounds_of(
+    algorithm: Algorithm | BroughtCollective,
+    topology: Topology,
+    group: tuple[int, ...],
+    size_bytes: float,
+    parts: Floats | None = None,
+) -> list[Round]:
+    """Return the rounds of an algorithm's script, or of a file's; at least two ranks.
+
+    Raises
+    ------
+    DoesNotApplyError
+        If the algorithm is not made for this topology, or switches take part in it.
+    """
+    if isinstance(algorithm, BroughtCollective):
+        script = algorithm.script(group, size_bytes)
+    else:
+        script = algorithm.script(topology, group, size_bytes, parts)
+    if script.vertices or any(step.wave.any() for step in script.steps):
+        raise DoesNotApplyError(
+            f"{algorithm.name!r} adds in switches, or streams through ranks, which the packet level"
+            " does not know"
+        )
+    sizes, ranks = Sizes(script.slot_bytes), np.array(group, np.int64)
+    vertex = topology.devices[ranks].astype(np.int64)
+    found = []
+    for step in script.steps:
+        (ways,) = routed(topology, vertex, [step])
+        latency_s = round_latency_s(topology, step, ways)
+        for part in sizes.rounds(step):
+            size = sizes.of(part)
+            some = np.flatnonzero(size > 0)
+            if not len(some):
+                found.append(Round(None, None, latency_s, part.repeat))
+                continue
+            flows = Flows(ranks[part.source[some]], ranks[part.target[some]], size[some])
+            given = None if part.routes is None else take(part.routes, some)
+            found.append(Round(flows, given, latency_s, part.repeat))
+    return found
+
+
+def packets_in(rounds: Sequence[Round], transport: Transport) -> float:
+    """Return how many packets are played of some rounds."""
+    sizes = [one.flows.size_bytes for one in rounds if one.flows is not None]
+    return sum(float(np.ceil(size / transport.payload_bytes).sum()) for size in sizes)
+
+
 def play_collective(
-    algorithm: Algorithm,
+    algorithm: Algorithm | BroughtCollective,
     topology: Topology,
     group: tuple[int, ...],
     size_bytes: float,
@@ -57,36 +127,22 @@ def play_collective(
     RidgelineError
         If there are too many packets; nothing has been played then.
     """
-    of_group = algorithm.group(topology, group, size_bytes, parts)
-    script = algorithm.write(of_group)
-    if script.vertices or any(step.wave.any() for step in script.steps):
-        raise DoesNotApplyError(
-            f"{algorithm.name!r} adds in switches, or streams through ranks, which the packet level"
-            " does not know"
-        )
-    sizes = Sizes(script.slot_bytes)
-    rounds = [(part, sizes.of(part)) for step in script.steps for part in sizes.rounds(step)]
-    packets = sum(float(np.ceil(size / transport.payload_bytes).sum()) for _, size in rounds)
+    rounds = rounds_of(algorithm, topology, group, size_bytes, parts)
+    packets = packets_in(rounds, transport)
     if packets > MOST_PACKETS:
         raise RidgelineError(
             f"{algorithm.name}: {packets:,.0f} packets; at most {MOST_PACKETS:,} are played one by "
-            "one: larger packets (payload=64kB), a smaller size, fewer ranks, or --network flows"
+            "one: a smaller size, fewer ranks, --network flows, or larger packets, which switches "
+            "store longer"
         )
-    ranks = np.array(group, np.int64)
     time_s = topology.collective_latency_s
     played: list[TransportResult] = []
-    for part, size in rounds:
-        some = size > 0
-        if not some.any():  # a barrier: nothing but latencies
-            (ways,) = routed(topology, of_group.vertex, [part])
-            time_s += part.repeat * round_latency_s(topology, part, ways)
+    for one in rounds:
+        if one.flows is None:
+            time_s += one.repeat * one.latency_s
             continue
-        flows = Flows(ranks[part.source[some]], ranks[part.target[some]], size[some])
-        given = part.routes
-        if given is not None and not some.all():
-            given = take(given, np.flatnonzero(some))
-        found = play_transport(topology, flows, transport, ways=given)
-        time_s += part.repeat * float(found.done_s.max())
+        found = play_transport(topology, one.flows, transport, ways=one.ways)
+        time_s += one.repeat * float(found.done_s.max())
         played.append(found)
     return PacketCollective(
         time_s,

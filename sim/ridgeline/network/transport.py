@@ -291,7 +291,7 @@ def play_transport(
     if total > MOST_HOPS:
         raise RidgelineError(
             f"{total:,.0f} packets times links; at most {MOST_HOPS:,} are played one by one: "
-            "larger packets (payload=64kB), a smaller message, or the flow level"
+            "a smaller message, the flow level, or larger packets, which switches store longer"
         )
     many = np.repeat(np.arange(flows.n), pairs)
     n_links, done_s = topology.n_links, np.full(len(many), np.nan)
