@@ -1,4 +1,4 @@
-"""A broken and a slow link in every shipped cluster and node: the step runs, or says who is cut off.
+"""A broken and a slow link in every shipped cluster and node: the step runs, or says who is cut.
 
 Whether a device is cut off is found anew by a search over the links that are left.
 """
@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ridgeline.catalog import names
-from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.errors import CutOffError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.network.topology import Topology
@@ -20,13 +20,16 @@ from ridgeline.simulation import shared_topology, simulate
 from ridgeline.workload.model import load_model
 
 MACHINES = [*names("clusters"), *names("nodes")]
+OUTSIDE = {"hls-1h"}
+"""Nodes whose devices reach each other through the fabric of a cluster alone."""
 
 
 def without(topology: Topology, pair: tuple[int, int]) -> bool:
     """Tell whether device 0 still reaches all others where one cable of a pair is taken out."""
     left = list(zip(topology.source.tolist(), topology.target.tolist(), strict=True))
-    left.remove(pair)
-    left.remove(pair[::-1])
+    for way in (pair, pair[::-1]):
+        if topology.count[left.index(way)] == 1:
+            left.remove(way)
     after: dict[int, list[int]] = {}
     for source, target in left:
         after.setdefault(source, []).append(target)
@@ -53,14 +56,10 @@ def test_a_link_is_down_or_slow(name: str) -> None:
     cluster = load_cluster(name)
     n = min(16, cluster.max_devices)
     plan = Plan(data=n, global_batch=8 * n)
-    try:
-        topology = shared_topology(cluster, n)
-        whole_s = step_s(cluster, plan)
-    except RidgelineError as error:
-        assert "there is no route" in str(error)  # a node whose devices reach each other outside
+    if n == 1 or name in OUTSIDE:
         return
-    if n == 1:
-        return
+    topology = shared_topology(cluster, n)
+    whole_s = step_s(cluster, plan)
     link = int(np.flatnonzero(topology.source == topology.devices[0])[0])
     pair = int(topology.source[link]), int(topology.target[link])
     ends = " ".join(topology.vertex_names[vertex] for vertex in pair)
@@ -68,7 +67,7 @@ def test_a_link_is_down_or_slow(name: str) -> None:
     assert slow_s >= whole_s * (1 - 1e-9)
     broken = load_cluster(name, {"faults": [f"link {ends} down"]})
     if not without(topology, pair):
-        with pytest.raises(ConfigError, match=r"is cut off by its faults|is cut off: "):
+        with pytest.raises(CutOffError, match="the job is cut off"):
             step_s(broken, plan)
     else:
         found = simulate(load_model("mlp"), broken, plan, software="ideal")
