@@ -91,7 +91,7 @@ class Rows:
         return cls(
             np.array([row.device for row in rows]),
             np.array([row.row.number("time_us") * 1e-6 for row in rows]),
-            np.array([row.price.time_s for row in rows]),
+            np.array([row.kernels_s for row in rows]),
             np.array([measured.host_launch_s(row.row) for row in rows]),
             np.array([HOST_SLOWDOWN.get(row.device, 1.0) for row in rows]),
         )

@@ -6,7 +6,7 @@ import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
-from ridgeline.kernels.kernel_price import price_kernels, roofline_s
+from ridgeline.kernels.kernel_price import COLD, Repetition, price_kernels, roofline_s
 from ridgeline.kernels.single import gemm
 from ridgeline.workload.kernel_graphs import (
     attention_graph,
@@ -79,3 +79,28 @@ def test_a_format_that_no_engine_has_is_an_error() -> None:
         price_kernels(
             [linear_graph(16, 16, 16, product_formats("nvfp4"))], load_device("h100-sxm5-80gb")
         )
+
+
+def _times(m: int, n: int, k: int, *repeated: Repetition) -> list[float]:
+    """Times of a product on a board with 96 MB of last cache, by how it is repeated."""
+    device, graph = load_device("l40s"), linear_graph(m, n, k, product_formats("bf16"))
+    return [price_kernels([graph], device, one)[0].time_s for one in repeated]
+
+
+def test_weights_that_take_turns_come_from_memory_and_one_layer_s_do_not() -> None:
+    # 37 MB of weights: one layer's stay in the cache, six layers' do not.
+    once, turns, cold = _times(1, 3584, 5120, Repetition(1.0, 1), Repetition(1.0, 6), COLD)
+    assert once < 0.6 * turns
+    assert turns == pytest.approx(cold, rel=0.02)
+
+
+def test_activations_stay_while_weights_take_turns() -> None:
+    # 34 MB of activations, 0.3 MB of weights
+    turns, cold = _times(8192, 64, 2048, Repetition(1.0, 6), COLD)
+    assert turns < 0.8 * cold
+
+
+@pytest.mark.parametrize("shape", [(16, 256, 512), (300, 70, 1000), (4096, 4096, 4096)])
+def test_a_repeated_call_is_never_slower_than_a_cold_one(shape: tuple[int, int, int]) -> None:
+    few, many, cold = _times(*shape, Repetition(0.75, 1), Repetition(0.75, 6), COLD)
+    assert few <= many <= cold

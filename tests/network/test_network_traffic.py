@@ -214,7 +214,7 @@ def test_spraying_spreads_a_permutation_over_all_paths() -> None:
     assert flow_times(topology, flows, spray=16) == pytest.approx(np.full(128, 1e-3))
 
 
-@pytest.mark.parametrize("name", ["al-fares", "packet-vs-fluid", "goyal-crossover"])
+@pytest.mark.parametrize("name", ["al-fares", "packet-vs-fluid", "goyal-crossover", "transport"])
 def test_reproductions_keep_their_tolerances(name: str) -> None:
     made = reproduce(name)
     kept = [row for row in made.rows if row.is_kept is not None]

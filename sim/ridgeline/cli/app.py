@@ -112,6 +112,10 @@ VERBS = {
         "Time one collective on the links of a machine.",
         "ridgeline collective all-reduce 100MB dgx1-v100",
     ),
+    "transport": Verb(
+        "Send messages over a network by ECMP, spraying, PFC, DCQCN or credits: when they arrive.",
+        'ridgeline transport permutation:1 1MB "FatTree(4, 50 GB/s, 1 us)" --transport dcqcn',
+    ),
     "memory": Verb(
         "Print what a device holds at the fullest moment of a step.",
         "ridgeline memory gpt2 --batch 8 --precision bf16-mixed --recompute full",

@@ -15,7 +15,9 @@ from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
     from ridgeline.hardware.cluster import Cluster
+    from ridgeline.network.collectives import CollectiveResult
     from ridgeline.network.topology import Topology
+    from ridgeline.software.stack import Stack
 
 
 def collective_(
@@ -35,6 +37,8 @@ def collective_(
     system: str | None = None,
     bandwidth: str | None = None,
     latency: str | None = None,
+    network: Literal["flows", "packets"] = "flows",
+    transport: str | None = None,
     software: Software = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=False)] = (),
     quantity: str | None = None,
@@ -78,6 +82,12 @@ def collective_(
     bandwidth, latency
         Of the links of an inline topology without any, "Ring(8)_Switch(16)": one for all or one
         for each part, innermost first: "200GB/s,25GB/s", "500ns".
+    network
+        flows: links divided fairly; packets: every message is cut into packets, which are played
+        one by one (docs/transport.md).
+    transport
+        Of packets: plain, pfc, dcqcn, infiniband, infiniband-adaptive, spray or adaptive, and
+        fields: "dcqcn queue_pairs=4 kmin=20kB seed=1".
     software
         Software stack, by name or file: the size is of gradients, which it sums in its buckets,
         one after the other. Its other settings are of steps.
@@ -90,8 +100,7 @@ def collective_(
     """
     from ridgeline.network.collectives import collective
     from ridgeline.network.inline import with_links
-    from ridgeline.report.tables import plain_table
-    from ridgeline.units import parse, show
+    from ridgeline.units import parse
 
     model = None
     if cost is not None:
@@ -122,6 +131,8 @@ def collective_(
         compression=packed,
         compat=compat,
         system=settings,
+        network=network,
+        transport=transport,
     )
     stack, count = None, 1
     if name := one_stack(software):
@@ -139,6 +150,13 @@ def collective_(
         of_stack = {} if stack is None else {"software": stack.name, "buckets": count}
         print_json({**asdict(answer), **of_stack})
         return
+    _print(answer, stack, count)
+
+
+def _print(answer: CollectiveResult, stack: Stack | None, count: int) -> None:
+    from ridgeline.report.tables import plain_table
+    from ridgeline.units import show
+
     rows = plain_table({"": "left", " ": "right"}, headings=False)
     rows.add_row("time", show(answer.time_s, "s", 4))
     if stack is not None:
@@ -154,7 +172,18 @@ def collective_(
     elif answer.energy_j:
         energy = show(answer.energy_j, "J", 4)
     rows.add_row("energy on the links", energy)
+    network = answer.network
+    if "transport" in network:
+        rows.add_row("network", f"packets: {network['transport']}")
+        counts = (f"{network[name]:,} {name.partition('_')[0]}" for name in _COUNTS)
+        rows.add_row("", ", ".join(counts))
     console().print(rows)
+    if "transport" in network:
+        said = f"known of its error: {network['known_error']}"
+        console().print(said, soft_wrap=True, markup=False)
+
+
+_COUNTS = ("packets_played", "marked", "pauses")
 
 
 def _network(where: str, fields: dict[str, Any]) -> str | Cluster | Topology:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,6 +17,8 @@ from ridgeline.errors import RidgelineError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ridgeline.network.transport import Transport
+    from ridgeline.report.execution import ExecutionResult
     from ridgeline.report.result import Result
     from ridgeline.study.launch.dry_run import DryRun
     from ridgeline.study.point import Point
@@ -48,6 +51,8 @@ def run_(  # noqa: PLR0915 - one statement an option
     quantity: str | None = None,
     relative_to_one: str | None = None,
     most_micro_batches: Count | None = None,
+    network: Literal["flows", "packets"] = "flows",
+    transport: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
     """Simulate one training step.
@@ -107,6 +112,12 @@ def run_(  # noqa: PLR0915 - one statement an option
     most_micro_batches
         Play so many micro-batches of a step that has more and no pipeline; each further one takes
         as long as the last ones.
+    network
+        packets: also play what is sent between nodes packet by packet, each kind of collective by
+        itself, and the step again with what that takes (docs/transport.md).
+    transport
+        Of packets: plain, pfc, dcqcn, infiniband, spray, adaptive ..., and fields: "dcqcn
+        queue_pairs=4".
     json
         Print the result as JSON.
     """
@@ -145,21 +156,29 @@ def run_(  # noqa: PLR0915 - one statement an option
                     f"{model} is an execution: its tasks are already distributed, so it takes"
                     " none of --plan, --layers, --batch, --dataset and --software"
                 )
-            return _play(execution, cluster, fields, times, precision, quantity, json=json)
+            played = _transport(network, transport)
+            return _play(execution, cluster, fields, times, precision, quantity, played, json=json)
     if times is not None:
         raise RidgelineError(f"--times is for an execution; {model} is a network")
     if dry is None:
         strategy = _strategy(layers, batch, precision)
         point = Point.parse(model, cluster, plan, strategy, fields, named)
+    played = _transport(network, transport)
     if software == ALL:
         of_one = {
             "out": out, "ledger": ledger, "require-fit": require_fit or None, "quantity": quantity,
-            "relative-to-one": relative_to_one, "ops": ops,
+            "relative-to-one": relative_to_one, "ops": ops, "network packets": played,
         }  # fmt: skip
         for name, value in of_one.items():
             if value is not None:
                 raise RidgelineError(f"--{name} is of one step, not of --software all")
         return _print_all(point, dataset, json=json)
+    if played is not None:
+        if fault or quantity is not None or relative_to_one is not None:
+            raise RidgelineError(
+                "--network packets goes with none of --fault, --quantity and --relative-to-one"
+            )
+        return _print_packets(point.simulate(dataset, fold=False), played, json=json)
     if fault:
         point = replace(point, overrides={**point.overrides, "cluster.faults": list(fault)})
     result = point.simulate(dataset, most_micro_batches=most_micro_batches)
@@ -187,6 +206,54 @@ def run_(  # noqa: PLR0915 - one statement an option
     else:
         _print_result(result, dry, written, ledger, ops, explain=explain)
     return MISFIT_STATUS if require_fit and not result.fits else 0
+
+
+def _transport(network: str, text: str | None) -> Transport | None:
+    """Return the transport of packets; None at the level of flows."""
+    if network == "flows":
+        if text is not None:
+            raise RidgelineError("--transport is of packets: add --network packets")
+        return None
+    from ridgeline.network.transport import transport_of
+
+    return transport_of(text or "plain")
+
+
+def _print_packets(result: Result | ExecutionResult, transport: Transport, *, json: bool) -> int:
+    """Print a step with what is sent between nodes packet by packet."""
+    from ridgeline.report.tables import plain_table
+    from ridgeline.study.packet_step import packet_step
+    from ridgeline.units import show
+
+    found = packet_step(result, transport)
+    if json:
+        print_json({**result.to_dict(), "packets": found.to_dict()})
+        return 0
+    screen = console()
+    columns = ("bytes", "ranks", "groups", "flows", "packets", "factor", "pauses", "marked")
+    table = plain_table({"sent": "left", **dict.fromkeys(columns, "right")})
+    for one in found.calls:
+        if not one.kept:
+            table.add_row(
+                f"{one.op} ({one.algorithm})", show(one.size_bytes, "B", 3), f"{one.ranks}",
+                f"{one.groups}", show(one.flows_s, "s", 4), show(one.packets_s, "s", 4),
+                f"{one.factor:.3f}", f"{one.pauses:,}", f"{one.marked:,}",
+            )  # fmt: skip
+    screen.print(table)
+    reasons = Counter(one.kept for one in found.calls if one.kept)
+    for reason, count in reasons.items():
+        screen.print(f"{count} kinds stay flows: {reason}", soft_wrap=True, markup=False)
+    screen.print(
+        f"step {show(found.flows_s, 's', 4)} as flows, {show(found.packets_s, 's', 4)} with "
+        f"packets ({found.packets_s / found.flows_s:.3f} x): {found.transport}",
+        soft_wrap=True,
+    )
+    said = found.to_dict()
+    screen.print(
+        f"level: {said['level']}; known of its error: {said['known_error']}",
+        soft_wrap=True, markup=False,
+    )  # fmt: skip
+    return 0
 
 
 def _print_weather(point: Point, result: Result, *, json: bool) -> int:
@@ -329,6 +396,7 @@ def _play(
     times: Literal["modelled", "measured"] | None,
     format_: str | None,
     quantity: str | None,
+    transport: Transport | None,
     *,
     json: bool,
 ) -> int:
@@ -344,6 +412,8 @@ def _play(
         if root == "cluster":
             paths[rest] = value
     result = simulate(execution, load_cluster(cluster, paths), times=times, format=format_)
+    if transport is not None:
+        return _print_packets(result, transport, json=json)
     if quantity is not None:
         print_quantity(result, quantity, json=json)
     elif json:

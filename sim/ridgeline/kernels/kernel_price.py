@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.sourced import Sourced
@@ -12,8 +12,8 @@ from ridgeline.kernels.alike import described
 from ridgeline.kernels.converted import roof_of
 from ridgeline.kernels.cost import op_energy_j, peak_rates
 from ridgeline.kernels.pricing import price_all
-from ridgeline.kernels.residence import residence
-from ridgeline.workload.graph import Graph
+from ridgeline.kernels.residence import Found, residence
+from ridgeline.workload.graph import Graph, Op, Role
 from ridgeline.workload.kernel_graphs import compulsory_bytes
 from ridgeline.workload.ops.attention import FLASH, met_scores
 
@@ -46,25 +46,46 @@ class KernelPrice:
         return self.energy_j / self.time_s
 
 
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """How a benchmark repeats a call: what the last level on chip still holds of the ones before.
+
+    Attributes
+    ----------
+    share
+        Of the last level on chip that keeps what was touched; 0: nothing is held.
+    weights
+        Calls in turn have so many weights of their own, and the same inputs.
+    """
+
+    share: float = 0.0
+    weights: int = 1
+
+
+COLD = Repetition()
+
+
 def price_kernels(
-    graphs: Sequence[Graph], device: Device, *, warm_share: float = 0.0
+    graphs: Sequence[Graph], device: Device, repetition: Repetition = COLD
 ) -> list[KernelPrice]:
     """Return what calls cost on a device; equal ops of different calls are priced once.
 
     Parameters
     ----------
-    warm_share
-        Of the last level on chip: where each call is repeated over and over, that level still holds
-        what the call before has touched, if this share of it has room for all of it (`WARM_SHARE`).
+    repetition
+        Where each call is repeated over and over: what is found on chip again.
 
     Raises
     ------
     RidgelineError
         If no engine of the device does the work of one of them.
     """
-    if warm_share:
-        device = _keeping(device, warm_share)
-    found_by = [residence(graph, device).found if warm_share else {} for graph in graphs]
+    if repetition.share:
+        device = _keeping(device, repetition.share)
+    found_by = [
+        _found_again(graph, device, repetition.weights) if repetition.share else {}
+        for graph in graphs
+    ]
     kinds = [
         [described(op, graph, found.get(id(op))) for op in graph.ops]
         for graph, found in zip(graphs, found_by, strict=True)
@@ -94,10 +115,43 @@ def price_kernels(
     return found
 
 
-WARM_SHARE = 0.5
-"""Of the last level on chip that calls find again what they touched: an L2 of two halves holds what
-both need twice, and does not evict what is oldest. Tried: 0.5, 0.6 and 1; the best on devices that
-are left out (decision 0134). Products alone: 0.75 (decision 0140)."""
+REPEATED = Repetition(0.5)
+"""Calls of serving frameworks' benchmark. An L2 of two halves holds what both need twice, and does
+not evict what is oldest: of 0.5, 0.6 and 1 the best share on devices that are left out (decision
+0134); of products 0.75 (0140)."""
+
+
+def _found_again(graph: Graph, device: Device, weights: int) -> dict[int, Found]:
+    """Return where the ops of a call find their operands after many calls, by their identity."""
+    played, last = _calls_in_turn(graph, weights)
+    found = residence(played, device).found
+    return {
+        id(op): found[id(again)]
+        for op, again in zip(graph.ops, last, strict=True)
+        if id(again) in found
+    }
+
+
+def _calls_in_turn(graph: Graph, weights: int) -> tuple[Graph, tuple[Op, ...]]:
+    """Write a call as often as it has weights, with the same inputs; return the last one's ops."""
+    tensors = {
+        name: replace(t, role=Role.BUFFER) if t.role is Role.INPUT else t
+        for name, t in graph.tensors.items()
+    }
+    ops: list[Op] = []
+    for turn in range(weights):
+        own = {n: f"{n} {turn}" for n, t in graph.tensors.items() if t.role is not Role.INPUT}
+        tensors |= {own[n]: replace(graph.tensors[n], name=own[n]) for n in own}
+        ops += [
+            replace(
+                op,
+                inputs=tuple(own.get(n, n) for n in op.inputs),
+                outputs=tuple(own.get(n, n) for n in op.outputs),
+            )
+            for op in graph.ops
+        ]
+    played = replace(graph, tensors=tensors, ops=tuple(ops), loss=own.get(graph.loss, graph.loss))
+    return played, played.ops[-len(graph.ops) :]
 
 
 def _keeping(device: Device, share_: float) -> Device:

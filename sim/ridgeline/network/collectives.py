@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from ridgeline.network.algorithms.ring import (
 from ridgeline.network.brought import is_brought, read_collective
 from ridgeline.network.dimensions import with_shape
 from ridgeline.network.framework_all_reduce import Launch, eager_time_s, framework_schedule
+from ridgeline.network.levels import AT_FLOWS
 from ridgeline.network.operations import operation_named
 from ridgeline.network.schedule import (
     ALGORITHMS,
@@ -37,6 +38,7 @@ from ridgeline.network.where import topology_of
 if TYPE_CHECKING:
     from ridgeline.network.costs import Cost
     from ridgeline.network.sparse import Compression
+    from ridgeline.network.transport import Transport
 
 __all__ = [
     "ALGORITHMS",
@@ -55,6 +57,8 @@ _ASTRASIM_BLOCKS = frozenset({"Ring", "Switch", "FullyConnected"})
 _DIRECT = "direct"
 _PASSES = {"all-reduce": 2, "reduce-scatter": 1, "all-gather": 1}
 _OF_TORUS = ("torus", "multi-torus")
+_WRITTEN = {"ring": "ring", "tree": "double-binary-tree", "send-receive": "direct"}
+"""Algorithms whose messages are those of a library's, by its name without the protocol."""
 _BUS_PASSES = {
     "all-reduce": (2, 2),
     "reduce-scatter": (1, 1),
@@ -90,6 +94,9 @@ class CollectiveResult:
         Per link that carries something, the share of the time that its bandwidth is in use.
     energy_j
         Of moving the bytes over the links.
+    network
+        The level at which the network was simulated, what is known of its error, and, of packets,
+        what happened to them.
     """
 
     op: str
@@ -101,6 +108,7 @@ class CollectiveResult:
     busbw_bytes_per_s: float | None
     link_utilisation: dict[str, float]
     energy_j: float
+    network: dict[str, Any] = field(default_factory=lambda: dict(AT_FLOWS))
 
 
 def collective(
@@ -119,6 +127,8 @@ def collective(
     launch: Launch = "queued",
     number_format: str | None = None,
     ranks_per_node: int | None = None,
+    network: Literal["flows", "packets"] = "flows",
+    transport: Transport | str | None = None,
 ) -> CollectiveResult:
     """Price a collective.
 
@@ -173,6 +183,12 @@ def collective(
         Of the values, where that matters: switches do not add up ``int8`` or ``fp8``.
     ranks_per_node
         With a number of ranks: so many on every node, on its first devices.
+    network
+        ``flows``: links divided fairly; ``packets``: messages are played packet by packet, round
+        by round. "auto" then takes what it would take of flows.
+    transport
+        Of packets: routing, flow control and congestion control (`network.transport`), or a text
+        that `transport_of` reads; by default the ways of the topology and queues without an end.
 
     Raises
     ------
@@ -198,6 +214,12 @@ def collective(
     if system is not None:
         raise RidgelineError("a system file of ASTRA-sim needs its compatibility mode")
     uneven = None if parts is None else np.array(parts, dtype=np.float64)
+    if network == "packets":
+        if cost is not None or compression is not None:
+            raise RidgelineError("packets have no other cost and no compression")
+        return _by_packets(op, algorithm, topology, group, size_bytes, uneven, transport)
+    if transport is not None:
+        raise RidgelineError("a transport is of packets: network='packets' (--network packets)")
     every = sorted(name for known, name in ALGORITHMS if known == op)
     asked = every if algorithm == "auto" else [algorithm]
     if cost is not None and compression is not None:
@@ -212,12 +234,13 @@ def collective(
         schedule = _named(op, algorithm, topology, group, size_bytes, uneven)
     else:
         schedule = fastest_schedule(op, topology, group, size_bytes, uneven, number_format)
-    if launch != "stream" or len(group) < 2:
-        return _result(schedule, topology)
-    first = topology.source == topology.devices[group[0]]
-    hop_s = 2 * float(topology.latency_s[first].min(initial=math.inf)) if first.any() else 0.0
-    least_s = topology.collective_latency_s + hop_s
-    return _result(schedule, topology, max(closed_form_time_s(schedule, topology), least_s))
+    time_s = None
+    if launch == "stream" and len(group) > 1:
+        first = topology.source == topology.devices[group[0]]
+        hop_s = 2 * float(topology.latency_s[first].min(initial=math.inf)) if first.any() else 0.0
+        least_s = topology.collective_latency_s + hop_s
+        time_s = max(closed_form_time_s(schedule, topology), least_s)
+    return _result(schedule, topology, time_s)
 
 
 def _check_alone(algorithm: str, *others: object) -> None:
@@ -343,6 +366,49 @@ def _by_cost(
             found.append((priced(one, topology, group, size_bytes, cost, parts), name))
     time_s, name = min(found)
     return _result(ALGORITHMS[op, name](topology, group, size_bytes, parts), topology, time_s)
+
+
+def written(op: str, algorithm: str) -> str:
+    """Return the algorithm that has the messages of one of a library's, or its own name."""
+    if (op, algorithm) in ALGORITHMS:
+        return algorithm
+    return _WRITTEN.get(algorithm, _WRITTEN.get(algorithm.partition("-")[0], algorithm))
+
+
+def _by_packets(
+    op: str,
+    algorithm: str,
+    topology: Topology,
+    group: tuple[int, ...],
+    size_bytes: float,
+    parts: Floats | None,
+    transport: Transport | str | None,
+) -> CollectiveResult:
+    """Return a collective that is played packet by packet."""
+    from ridgeline.network.packet_collective import play_collective
+    from ridgeline.network.transport import Transport, transport_of
+
+    if isinstance(transport, str):
+        transport = transport_of(transport)
+    name = algorithm
+    if name == "auto" and len(group) > 1:
+        chosen = fastest_schedule(op, topology, group, size_bytes, parts).algorithm
+        name = written(op, chosen)
+        if (op, name) not in ALGORITHMS:
+            known = ", ".join(sorted(one for of, one in ALGORITHMS if of == op))
+            raise RidgelineError(
+                f"{op}: the library takes {chosen!r} here, whose messages are not written down; "
+                f"name an algorithm for the packets (--algorithm; known: {known})"
+            )
+    schedule = _named(op, name, topology, group, size_bytes, parts)
+    if len(group) < 2:
+        return _result(schedule, topology)
+    if (op, name) not in ALGORITHMS:
+        raise RidgelineError(f"{name!r} has no messages of its own: packets need an algorithm")
+    found = play_collective(
+        ALGORITHMS[op, name], topology, group, size_bytes, transport or Transport(), parts
+    )
+    return replace(_result(schedule, topology, found.time_s), network=found.network)
 
 
 def _compressed(

@@ -121,6 +121,13 @@ def join(*parts: Routes) -> Routes:
     return Routes(ptr, links)
 
 
+def join_messages(*parts: Routes) -> Routes:
+    """Return the routes of the messages of all parts, one part after the other."""
+    length = np.concatenate([np.diff(part.ptr) for part in parts])
+    ptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(length)))
+    return Routes(ptr, np.concatenate([part.links for part in parts]))
+
+
 def no_route(topology: Topology, source: int, target: int) -> CutOffError:
     """Return the error of two vertices between which there is no way."""
     names = topology.vertex_names

@@ -204,9 +204,17 @@ def flow_times(topology: Topology, flows: Flows, spray: int = 1) -> Floats:
     return run(flows_program(topology, flows, spray)).end_s
 
 
-def flows_program(topology: Topology, flows: Flows, spray: int = 1) -> Program:
-    """Return flows as a Program: one task on a stream of its own for each, on shared links."""
-    loads = flow_loads(topology, flows, spray)
+def flows_program(
+    topology: Topology, flows: Flows, spray: int = 1, loads: Loads | None = None
+) -> Program:
+    """Return flows as a Program: one task on a stream of its own for each, on shared links.
+
+    Parameters
+    ----------
+    loads
+        Where flows go, if not as `flow_loads` routes them.
+    """
+    loads = loads or flow_loads(topology, flows, spray)
     n, one_each = flows.n, np.arange(flows.n + 1, dtype=np.int64)
     zeros = np.zeros(n, np.int32)
     return Program(

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import random
-import sys
-from pathlib import Path
 
 import pytest
 
+from check_mapping_brute import OBJECTIVES, compared, drawn, everything
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.mapper import map_contraction
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
-from check_mapping_brute import OBJECTIVES, compared, drawn, everything
 
 CASES = 30
 

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 
 import pytest
 
-from ridgeline.errors import RidgelineError
-from ridgeline.hardware import load_device
-from ridgeline.kernels.single import gemm
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
 from check_mapping_monotone import (
     ROUNDING,
     below_ledger,
@@ -23,6 +17,9 @@ from check_mapping_monotone import (
     timed,
     value,
 )
+from ridgeline.errors import RidgelineError
+from ridgeline.hardware import load_device
+from ridgeline.kernels.single import gemm
 
 CASES = 24
 

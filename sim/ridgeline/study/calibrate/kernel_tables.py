@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.kernels.kernel_price import COLD
 from ridgeline.study.calibrate import kernel_shares
 from ridgeline.study.import_rows import kernels as deepbench
 from ridgeline.study.import_rows.names import find_name
@@ -140,7 +141,7 @@ def _deepbench(row: Row) -> tuple[str, Call] | None:
     op, graph = kernel_shares.op_of(row.values)
     kind = f"{row.text('kind')} {op.pass_.value}"
     format_ = kernel_shares.format_of(row.values)
-    return row.text("kind"), Call(graph, kind, format_, f"{kind} {op.loops}", warm_share=0.0)
+    return row.text("kind"), Call(graph, kind, format_, f"{kind} {op.loops}", repeated=COLD)
 
 
 def _of_deepbench(row: Row) -> Row:

@@ -55,19 +55,19 @@ class Completion:
     flows
         How many there are.
     p50_s, p95_s, p99_s
-        Percentiles.
+        Percentiles; None of no flows.
     """
 
     flows: int
-    p50_s: float
-    p95_s: float
-    p99_s: float
+    p50_s: float | None
+    p95_s: float | None
+    p99_s: float | None
 
     @classmethod
     def of(cls, times_s: Floats) -> Completion:
-        """Return the percentiles of some times; nan of none."""
+        """Return the percentiles of some times."""
         if not len(times_s):
-            return cls(0, math.nan, math.nan, math.nan)
+            return cls(0, None, None, None)
         return cls(len(times_s), *(float(x) for x in np.percentile(times_s, _PERCENTILES)))
 
 

@@ -33,6 +33,7 @@ REPRODUCTIONS = {
     "goyal-crossover": "Ring against halving-doubling on 32 servers: Goyal et al., 2017",
     "nccl-all-reduce": "All-reduce on nodes of A100 and V100: nccl-tests, published with vTrain",
     "packet-vs-fluid": "Fluid flows beside htsim's packets on a fat tree of 128 hosts",
+    "transport": "Hashes, pauses, marks and sprayed packets: ECMP, PFC, DCQCN, NDP",
 }
 
 __all__ = ["REPRODUCTIONS", "Fit", "Reproduction", "Row", "reproduce"]

@@ -6,9 +6,11 @@ frameworks, in whose narrow formats the activations are quantised first.
 
 from collections.abc import Iterable, Iterator
 
+from ridgeline.kernels.kernel_price import Repetition
 from ridgeline.study.validate import kernels, measured
-from ridgeline.study.validate.measured import Call
+from ridgeline.study.validate.measured import Call, LeastTimes
 from ridgeline.study.validate.outcome import Outcome, Skipped
+from ridgeline.study.validate.product_ways import product_way
 from ridgeline.study.validate.rows import Row
 from ridgeline.workload.kernel_graphs import linear_graph, product_formats
 
@@ -45,6 +47,7 @@ def call(row: Row) -> Call | None:
     device = row.text("device_key")
     words = f"gemm {m} {n} {k}" + (f" --batch {batch}" if batch > 1 else "")
     command = f"ridgeline {words} --device {device} --format {name} --quantity time_s"
+    way = product_way(row.text("framework"), name, measured.library_named(device))
     return Call(
         linear_graph(m, n, k, formats, batch=batch),
         op,
@@ -53,5 +56,6 @@ def call(row: Row) -> Call | None:
         command if by_itself else "",
         measured.from_neusight(row, _OPERATORS[op]),
         measured.start_of(row, "gemm", f"{name} {op}" if measured.host_launch_s(row) else name),
-        warm_share=WARM_SHARE,
+        repeated=Repetition(WARM_SHARE, way.weights),
+        least=LeastTimes(m, way.row_s, k * way.k_s),
     )

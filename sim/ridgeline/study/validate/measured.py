@@ -21,7 +21,13 @@ from ridgeline import catalog
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
-from ridgeline.kernels.kernel_price import WARM_SHARE, KernelPrice, price_kernels
+from ridgeline.kernels.kernel_price import (
+    COLD,
+    REPEATED,
+    KernelPrice,
+    Repetition,
+    price_kernels,
+)
 from ridgeline.kernels.library.kernel_model import LibraryCall
 from ridgeline.study.csv_file import read_csv
 from ridgeline.study.validate.call_starts import NO_START, CallStart, call_start
@@ -49,6 +55,37 @@ _TRAINED = {"p4", "p100-pcie", "v100-pcie-32gb", "t4", "a100-pcie-40gb"}
 
 
 @dataclass(frozen=True, slots=True)
+class LeastTimes:
+    """What the kernels of a product take at least.
+
+    Attributes
+    ----------
+    rows, row_s
+        Rows of the activations, and the time of one on one processor in the kernel that quantises
+        them; 0: it is bound by its bytes alone.
+    sum_s
+        The longest sum over k that one block of threads adds up.
+    """
+
+    rows: int = 0
+    row_s: float = 0.0
+    sum_s: float = 0.0
+
+    def more_of_rows_s(self, graph: Graph, device: Device) -> float:
+        """Time of the rows beyond that of their bytes."""
+        if not self.row_s:
+            return 0.0
+        first, far = graph.ops[0], device.memory[device.far_memory].bandwidth
+        assert far is not None
+        bytes_s = sum(graph.tensors[name].bytes for name in (*first.inputs, *first.outputs))
+        processors = next(iter(device.memory.values())).instances.value
+        return max(0.0, self.rows * self.row_s / processors - bytes_s / far.value)
+
+
+NO_LEAST = LeastTimes()
+
+
+@dataclass(frozen=True, slots=True)
 class Call:
     """What one row measured.
 
@@ -68,11 +105,13 @@ class Call:
         Errors that others state of their own predictions of this row, or of rows like it.
     start
         What it takes besides the ops of the graph.
-    warm_share
-        Of the last level on chip that a repeated call finds its operands in, if they fit there.
+    repeated
+        How serving frameworks' benchmark repeats it: what it finds on chip again.
     library
         The kernel of a library that is called, where its constants are known: its time is then that
         of the call, `start` included.
+    least
+        Of its kernels.
     """
 
     graph: Graph
@@ -82,8 +121,10 @@ class Call:
     command: str = ""
     published: Mapping[str, float] = field(default_factory=dict)
     start: CallStart = NO_START
-    warm_share: float = WARM_SHARE
+    repeated: Repetition = REPEATED
     library: LibraryCall | None = None
+
+    least: LeastTimes = NO_LEAST
 
 
 Caller = Callable[[Row], Call | None]
@@ -122,7 +163,14 @@ class PricedRow:
         """Time on the device: of the framework's kernels, and what the call takes besides."""
         if self.library_s is not None:
             return self.library_s
-        return self.call.start.call_s(self.price.time_s, self.device)
+        return self.call.start.call_s(self.kernels_s, self.device)
+
+    @property
+    def kernels_s(self) -> float:
+        """Time of the ops of the call."""
+        least = self.call.least
+        more_s = least.more_of_rows_s(self.call.graph, self.machine)
+        return max(self.price.time_s, least.sum_s) + more_s
 
     @property
     def events_j(self) -> float:
@@ -157,9 +205,13 @@ def device_named(key: str) -> Device:
 
 def start_of(row: Row, suite: str, variant: str) -> CallStart:
     """Return what the call of a row takes besides its ops."""
-    key = row.text("device_key")  # tables of a device that is being made name none
-    library = library_of(device_named(key)) if key in catalog.names("devices") else ""
+    library = library_named(row.text("device_key"))
     return call_start(suite, variant, row.text("framework"), row.text("kernel"), library)
+
+
+def library_named(key: str) -> str:
+    """Name the library of products of a row's device; none where a table names no known device."""
+    return library_of(device_named(key)) if key in catalog.names("devices") else ""
 
 
 def library_of(device: Device) -> str:
@@ -195,7 +247,7 @@ def _host_launches() -> list[tuple[str, str, str, float]]:
 
 def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]:
     """Price the calls of rows, those of one device together; not in the order of the rows."""
-    calls: dict[tuple[str, float], list[tuple[Row, Call]]] = {}
+    calls: dict[tuple[str, Repetition], list[tuple[Row, Call]]] = {}
     for row in rows:
         try:
             row.check()
@@ -204,11 +256,11 @@ def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]
                 continue
             key = row.text("device_key")
             device_named(key)
-            calls.setdefault((key, _warm_share(row, call)), []).append((row, call))
+            calls.setdefault((key, _repetition(row, call)), []).append((row, call))
         except RidgelineError as error:
             yield skip_for(row, error)
-    for (key, warm), ours in calls.items():
-        yield from _priced(ours, device_named(key), key, warm)
+    for (key, repetition), ours in calls.items():
+        yield from _priced(ours, device_named(key), key, repetition)
 
 
 def priced_on(device: Device, calls: Sequence[tuple[Row, Call]]) -> Iterator[PricedRow | Skipped]:
@@ -218,30 +270,30 @@ def priced_on(device: Device, calls: Sequence[tuple[Row, Call]]) -> Iterator[Pri
     have constants of their own.
     """
     plain = [(row, replace(call, library=None)) for row, call in calls]
-    for warm in sorted({_warm_share(row, call) for row, call in plain}):
-        ours = [(row, call) for row, call in plain if _warm_share(row, call) == warm]
-        yield from _priced(ours, device, device.name, warm)
+    for repetition in dict.fromkeys(_repetition(row, call) for row, call in plain):
+        ours = [(row, call) for row, call in plain if _repetition(row, call) == repetition]
+        yield from _priced(ours, device, device.name, repetition)
 
 
-def _warm_share(row: Row, call: Call) -> float:
-    """Return the share of the last level on chip that holds what the call before touched."""
-    return call.warm_share if row.text("framework") in _REPEATED else 0.0
+def _repetition(row: Row, call: Call) -> Repetition:
+    """Return what a row's call finds of the calls before it."""
+    return call.repeated if row.text("framework") in _REPEATED else COLD
 
 
 def _priced(
-    calls: Sequence[tuple[Row, Call]], device: Device, key: str, warm_share: float
+    calls: Sequence[tuple[Row, Call]], device: Device, key: str, repetition: Repetition
 ) -> Iterator[PricedRow | Skipped]:
     """Price calls together; where one cannot be priced, halves of them, until it is alone."""
     try:
         graphs = [call.graph for _, call in calls]
-        prices = price_kernels(graphs, device, warm_share=warm_share)
+        prices = price_kernels(graphs, device, repetition)
     except RidgelineError as error:
         if len(calls) == 1:
             yield skip_for(calls[0][0], error)
             return
         half = len(calls) // 2
-        yield from _priced(calls[:half], device, key, warm_share)
-        yield from _priced(calls[half:], device, key, warm_share)
+        yield from _priced(calls[:half], device, key, repetition)
+        yield from _priced(calls[half:], device, key, repetition)
         return
     for (row, call), price in zip(calls, prices, strict=True):
         library = None if call.library is None else call.library.time_s(device)

@@ -19,6 +19,7 @@ all.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import NamedTuple
 
@@ -46,10 +47,9 @@ class PowerMeter(NamedTuple):
         self, events_j: float, time_s: float, idle_w: float, limit_w: float | None = None
     ) -> float:
         """Mean reading while a call of this time and energy of events repeats."""
-        rise_w = self.activity * events_j / time_s
-        if limit_w is not None:
-            rise_w = min(rise_w, limit_w - idle_w)
-        return idle_w + rise_w * time_s / (time_s + self.settle_s)
+        most_w = math.inf if limit_w is None else limit_w
+        rise_w = min(self.activity * events_j / time_s, most_w - idle_w)
+        return min(most_w, idle_w + rise_w * time_s / (time_s + self.settle_s))  # to the last bit
 
 
 NO_METER = PowerMeter()
