@@ -279,6 +279,24 @@ def test_collectives_of_all_kinds_at_both_levels() -> None:
         assert packets.time_s <= flows.time_s * 1.02 + 1e-9, (op, algorithm)
 
 
+def test_a_collective_from_a_file_is_played_packet_by_packet(tmp_path: Path) -> None:
+    own = tmp_path / "exchange.yaml"
+    own.write_text(
+        "kind: collective\nname: exchange\noperation: all-reduce\nranks: 2\nchunks: 2\nrounds:\n"
+        "  - - {from: 0, to: 1, chunk: 1, add: true}\n    - {from: 1, to: 0, chunk: 0, add: true}\n"
+        "  - - {from: 0, to: 1, chunk: 0}\n    - {from: 1, to: 0, chunk: 1}\n"
+    )
+    where = "Switch(2, 50 GB/s, 500 ns)"
+    found = collective("all-reduce", 4.096e6, where, algorithm=str(own), network="packets")
+    assert found.time_s == pytest.approx(2 * (1e-6 + 501 * 4096 / 50e9), rel=1e-9)
+    assert found.network["packets_played"] == 2 * 2 * 500
+
+
+def test_patterns_that_do_not_fit_memory_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["transport", "all-to-all", "1MB", "Switch(60000, 50 GB/s, 1 us)"]) == 2
+    assert "3,600,000,000 messages" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -162,6 +162,28 @@ def test_results_depend_on_the_seed_and_on_nothing_else() -> None:
     assert text(1) != text(1, placement_seed=9)
 
 
+def test_a_manifest_repeats_its_result() -> None:
+    noise = {"name": "noise", "pattern": "random:1", "rate": "2 GB/s", "message": "200 kB"}
+    arrivals = {"process": "poisson", "mean_gap": "100 us", "seed": 3}
+    file = file_of(job("a"), job("b"), background=[noise], placement="random", arrivals=arrivals)
+    found = json.loads(json.dumps(simulate_jobs(file).to_dict()))
+    again = JobFile.model_validate(found["manifest"]["jobs"])
+    assert json.loads(json.dumps(simulate_jobs(again).to_dict())) == found
+
+
+def test_jobs_that_take_turns_on_a_link_go_on_as_alone() -> None:
+    """The other half of row TF117: nothing is lost if each sends while the other computes."""
+    long = {"plan": {"data": 4, "batch": 65536}}
+    alone = simulate_jobs(file_of(job("a", LEFT, **long))).jobs[0]
+    sending_s = sending_in_a_step_s(alone)
+    assert sending_s < 0.5 * alone.alone_s
+    late = f"{alone.alone_s / 2!r} s"
+    found = simulate_jobs(file_of(job("a", LEFT, **long), job("b", RIGHT, arrival=late, **long)))
+    assert [one.slowdown for one in found.jobs] == pytest.approx([1.0, 1.0], rel=1e-9)
+    together = simulate_jobs(file_of(job("a", LEFT, **long), job("b", RIGHT, **long)))
+    assert all(one.slowdown > 1.01 for one in together.jobs)
+
+
 def test_the_same_arrivals_whatever_is_drawn_behind_them() -> None:
     """Background is drawn for longer where jobs turn out to take longer; its beginning stays."""
     noise = {"name": "noise", "pattern": "permutation:1", "rate": "20 GB/s", "message": "5 MB"}
