@@ -2,8 +2,9 @@
 
 ``device_ranges.csv`` has two half-normal sides around a median for every kind of prediction and
 distance (`ridgeline.report.uncertainty.device_range`). Errors are of predictions without the row's
-device: what calls take besides their kernels (`study.validate.call_starts`) is fitted anew to all
-other devices, in the form that ships. The sides are the narrowest with which units that are left
+device: constants of library kernels (`kernels.library`) and of libraries of products, and what
+calls take besides their kernels (`study.validate.call_starts`), are fitted anew to all other
+devices, in the form that ships. The sides are the narrowest with which units that are left
 out of the estimate are inside in 90 % of cases, groups weighing the same: devices for the distance
 ``generation``, generations for ``vendor``, makers for ``other``. Fewer than ten units cannot decide
 (`conformal`); with fewer than three the sides are those of the nearer distance, `FARTHER` times as
@@ -25,8 +26,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+import fit_kernels
+import fit_product_library
 import leave_one_out
 from ridgeline.hardware import load_device
+from ridgeline.kernels.library.kernel_model import table
 from ridgeline.report.uncertainty.device_range import DEVICES, DISTANCES, RANGES, generation_of
 from ridgeline.study.validate import measured
 from ridgeline.study.validate.call_starts import NO_START, CallStart, call_start
@@ -45,6 +49,18 @@ TRIES = [
         0.08, 0.07, 0.06, 0.05, 0.045, 0.04, 0.035, 0.03, 0.025, 0.02, 0.015, 0.01, 0.005)),
     *((0.005, wider) for wider in (1.1, 1.2, 1.35, 1.5, 1.75, 2.0)),
 ]  # fmt: skip
+LIBRARY_TABLES = {
+    "attention": ("attention-prefill", "attention-encoder", "attention-decode"),
+    "cast": ("cast",),
+    "conv": ("convolution",),
+    "linear-attention": ("linear-chunks", "linear-step", "causal-convolution"),
+    "moe": ("experts",),
+    "norm": ("norm",),
+    "softmax": ("softmax",),
+}
+"""Tables of constants that the calls of a suite are priced by."""
+_ROUNDS = 20  # of each fit: half of those of the fits that ship, which begin at no known line
+_PRODUCTS = 20  # of each device and op that libraries of products are fitted to
 RANGE_FIELDS = ("kind", "left_out", "distance", "measure", "median", "low", "high", "n", "devices",
                 "by_device")  # fmt: skip
 DEVICE_FIELDS = ("kind", "device", "generation", "vendor")
@@ -136,13 +152,15 @@ def conformal(rows: Errors, unit: Words) -> tuple[Sides, float] | None:
     """Return sides that hold for units left out, and how often they did; None of too few units.
 
     Ten units and more decide: the narrowest sides with which 90 % are inside count. Fewer cannot
-    show 90 %, since one that is outside is more than a tenth: the sides are then those that 5 % of
-    all errors lie beyond, of which each is of a unit left out of fits, and less with fewer units.
+    always show 90 %, since one that is outside is more than a tenth: the widest sides that are
+    tried are then those that 5 % of all errors lie beyond, of which each is of a unit left out of
+    fits, and less with fewer units.
     """
     count = len(np.unique(unit))
     if count < LEAST_UNITS:
         return None
-    few = [(0.05 * count / (count + 2), 1.0)]
+    widest = 0.05 * count / (count + 2)
+    few = [*(one for one in TRIES if one[0] > widest), (widest, 1.0)]
     for outside, wider in TRIES if count >= ENOUGH_UNITS else few:
         share = coverage(rows, unit, outside, wider)
         if share >= STATED:
@@ -227,13 +245,54 @@ def left_out_errors(suite: str, tables: Iterable[Path]) -> dict[tuple[str, int],
 
     By file and line; of suites whose calls have no such fit, none.
     """
+    compressed = [path for path in tables if path.name.endswith(".gz")]
+    found = _without_own_starts(suite, compressed)
+    for name in LIBRARY_TABLES.get(suite, ()):
+        found |= _without_own_line(name, compressed)
+    if suite == "gemm":
+        found |= _without_own_library(compressed)
+    return found
+
+
+def _without_own_line(name: str, tables: Sequence[Path]) -> dict[tuple[str, int], float]:
+    """Return errors of library kernels by constants that are fitted without the row's device.
+
+    Rows that no line is left for keep what they have without one.
+    """
+    calls = fit_kernels.read_calls(name, tables)
+    errors = fit_kernels.without(calls, table(name), calls.devices, _ROUNDS)
+    return {
+        place: -math.log1p(error)
+        for place, error in zip(calls.places, errors.tolist(), strict=True)
+        if math.isfinite(error)
+    }
+
+
+def _without_own_library(tables: Sequence[Path]) -> dict[tuple[str, int], float]:
+    """Return errors of products by libraries that are fitted without the row's device.
+
+    Of the formats that libraries are fitted to.
+    """
+    found = {}
+    for kind in fit_product_library.KINDS:
+        devices = fit_product_library.read(tables, kind, _PRODUCTS)
+        fits = fit_product_library.Fit(kind, devices)
+        for name, one in devices.items():
+            others = [other for other in devices if other != name]
+            point = fits.search(others, fits.begin(apart=False))
+            errors = fits.errors(name, point, left_out=True)
+            for (row, _), error in zip(one.calls, errors.tolist(), strict=True):
+                found[row.file, row.line] = -math.log1p(error)
+    return found
+
+
+def _without_own_starts(suite: str, tables: Sequence[Path]) -> dict[tuple[str, int], float]:
+    """Return errors of calls whose fixed times are fitted without the row's device."""
     module = leave_one_out._MODULES.get(suite)
     if module is None:
         return {}
     groups: dict[tuple[str, ...], list[PricedRow]] = {}
     for path in tables:
-        if not path.name.endswith(".gz"):
-            continue
         for row in measured.priced(read_rows(path), module.call):
             if isinstance(row, PricedRow):
                 groups.setdefault(leave_one_out._key(suite, row), []).append(row)

@@ -79,9 +79,16 @@ Line = dict[str, float]
 
 @dataclass(frozen=True)
 class Calls:
-    """Calls of one table of constants: which line each wants, its work, and what was measured."""
+    """Calls of one table of constants: which line each wants, its work, and what was measured.
+
+    Attributes
+    ----------
+    places
+        File and line of the row of each.
+    """
 
     model: KernelModel
+    places: NDArray[np.object_]
     keys: NDArray[np.object_]
     devices: NDArray[np.str_]
     shapes: NDArray[np.int64]
@@ -95,7 +102,7 @@ class Calls:
     def where(self, kept: NDArray[np.bool_]) -> Calls:
         """Return some of the calls."""
         return Calls(
-            self.model, self.keys[kept], self.devices[kept], self.shapes[kept],
+            self.model, self.places[kept], self.keys[kept], self.devices[kept], self.shapes[kept],
             self.measured_s[kept], self.host_s[kept],
             {name: values[kept] for name, values in self.work.items()},
         )  # fmt: skip
@@ -115,6 +122,7 @@ def read_calls(name: str, tables: Sequence[Path]) -> Calls:
     """Return the measured calls whose constants are in the table `name`."""
     caller = next(call for prefix, call in _CALLERS.items() if name.startswith(prefix))
     keys, devices, shapes, times, hosts, works = [], [], [], [], [], []
+    places = []
     model: KernelModel | None = None
     for path in tables:
         for row in read_rows(path):
@@ -132,6 +140,7 @@ def read_calls(name: str, tables: Sequence[Path]) -> Calls:
             except RidgelineError:
                 continue
             model = library.model
+            places.append((row.file, row.line))
             keys.append(key)
             devices.append(row.text("device_key"))
             shapes.append(zlib.crc32(repr(sorted(library.work.items())).encode()) % _FOLDS)
@@ -139,12 +148,17 @@ def read_calls(name: str, tables: Sequence[Path]) -> Calls:
             hosts.append(call.start.launches * measured.host_launch_s(row))
     if model is None:
         raise SystemExit(f"no call of the table {name!r} in {', '.join(map(str, tables))}")
-    boxed = np.empty(len(keys), object)
-    boxed[:] = keys
     return Calls(
-        model, boxed, np.array(devices), np.array(shapes), np.array(times), np.array(hosts),
-        as_arrays(works),
+        model, _boxed(places), _boxed(keys), np.array(devices), np.array(shapes), np.array(times),
+        np.array(hosts), as_arrays(works),
     )  # fmt: skip
+
+
+def _boxed(values: Sequence[object]) -> NDArray[np.object_]:
+    """Return values as an array of as many; tuples stay whole."""
+    boxed = np.empty(len(values), object)
+    boxed[:] = values
+    return boxed
 
 
 class Fitter:

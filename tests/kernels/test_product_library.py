@@ -165,7 +165,7 @@ def test_a_better_data_sheet_is_never_slower(name: str, factor: float) -> None:
         ("h20", "bf16", 0.6, 1.0),
         ("rtx-pro-6000-se", "bf16", 0.4, 0.9),
         ("b300", "bf16", 0.5, 0.85),
-        ("b200", "bf16", 0.65, 0.8),
+        ("b200", "bf16", 0.57, 0.73),  # 8,192 x 6,144 x 16,384 and larger: 1,276 to 1,635 TFLOP/s
     ],
 )
 def test_large_products_of_boards_that_nobody_measured(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,6 +30,7 @@ from ridgeline.network.routing import routes
 from ridgeline.network.topology import DEVICE, Drawing, LinkKind, Topology
 from ridgeline.network.traffic import Flows, flow_times, make_flows
 from ridgeline.network.transport import PRESETS, Transport, play_transport, transport_of
+from ridgeline.report.figures.completions import completion_curves
 from ridgeline.study.reproduce.transport import across, two_leaves
 
 TREE = from_text("FatTree(4, 10 GB/s, 1 us)")
@@ -277,6 +279,24 @@ def test_collectives_of_all_kinds_at_both_levels() -> None:
         assert packets.time_s <= flows.time_s * 1.02 + 1e-9, (op, algorithm)
 
 
+def test_a_collective_from_a_file_is_played_packet_by_packet(tmp_path: Path) -> None:
+    own = tmp_path / "exchange.yaml"
+    own.write_text(
+        "kind: collective\nname: exchange\noperation: all-reduce\nranks: 2\nchunks: 2\nrounds:\n"
+        "  - - {from: 0, to: 1, chunk: 1, add: true}\n    - {from: 1, to: 0, chunk: 0, add: true}\n"
+        "  - - {from: 0, to: 1, chunk: 0}\n    - {from: 1, to: 0, chunk: 1}\n"
+    )
+    where = "Switch(2, 50 GB/s, 500 ns)"
+    found = collective("all-reduce", 4.096e6, where, algorithm=str(own), network="packets")
+    assert found.time_s == pytest.approx(2 * (1e-6 + 501 * 4096 / 50e9), rel=1e-9)
+    assert found.network["packets_played"] == 2 * 2 * 500
+
+
+def test_patterns_that_do_not_fit_memory_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["transport", "all-to-all", "1MB", "Switch(60000, 50 GB/s, 1 us)"]) == 2
+    assert "3,600,000,000 messages" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -348,6 +368,26 @@ def test_the_verb_says_level_and_error(capsys: pytest.CaptureFixture[str]) -> No
     assert flows["counters"] == {}
     assert execute([*words, "--transport", "pfc"]) == 0
     assert "known of its error" in capsys.readouterr().out
+
+
+def test_several_transports_are_compared_and_drawn(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    picture = tmp_path / "curves.png"
+    words = ["transport", "permutation:1", "100kB", "FatTree(4, 10 GB/s, 1 us)"]
+    both = ["--transport", "pfc", "--transport", "adaptive", "--plot", str(picture)]
+    assert execute([*words, *both, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["transports"]
+    assert [one["transport"] for one in found] == ["PFC, ecmp routing", "PFC, adaptive routing"]
+    assert found[1]["p99_s"] < found[0]["p99_s"]
+    assert picture.stat().st_size > 1000
+    flows = make_flows("permutation:1", 16, 100e3)
+    played = [completions(TREE, flows, PRESETS[name], "packets") for name in ("pfc", "adaptive")]
+    axes = completion_curves(played, "a tree", "permutation:1")
+    for line, one in zip(axes.lines, played, strict=False):
+        drawn = np.asarray(line.get_xdata())
+        np.testing.assert_allclose(drawn, np.array(one.quantiles_s) / one.ideal_s)
+        assert drawn[0] >= 1.0
 
 
 def test_draws_are_counted() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from ridgeline import catalog
 from ridgeline.hardware import Device, load_device
+from ridgeline.kernels.library.kernel_model import table
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.uncertainty import device_range, new_device_range
 from ridgeline.report.uncertainty.device_range import (
@@ -26,7 +28,7 @@ from ridgeline.report.uncertainty.device_range import (
 from ridgeline.report.uncertainty.distributions import model_error
 from ridgeline.report.uncertainty.ground import ground_of
 from ridgeline.simulation import simulate
-from ridgeline.study.validate import validate
+from ridgeline.study.validate import shipped_files, validate
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
@@ -42,6 +44,8 @@ def _script(name: str) -> ModuleType:
 
 
 leave_one_out = _script("leave_one_out")
+fit_kernels = _script("fit_kernels")
+fit_product_library = _script("fit_product_library")
 device_ranges = _script("device_ranges")
 
 
@@ -162,3 +166,42 @@ def test_sides_around_others_hold_both() -> None:
     assert both.ends[0] <= min(near.ends[0], far.ends[0])
     assert both.ends[1] == pytest.approx(max(near.ends[1], far.ends[1]))
     assert both.median == far.median
+
+
+def test_kernels_are_predicted_without_a_row_of_their_own_device() -> None:
+    files = [path for path in shipped_files("norm") if path.name.endswith(".gz")]
+    calls, lines = fit_kernels.read_calls("norm", files), table("norm")
+    mine = calls.devices == "t4"
+    slower = replace(calls, measured_s=np.where(mine, 3.0, 1.0) * calls.measured_s)
+    errors, of_slower = (
+        fit_kernels.without(each, lines, calls.devices, 2) for each in (calls, slower)
+    )
+    assert mine.any()
+    np.testing.assert_allclose(3.0 * (1.0 + of_slower[mine]), 1.0 + errors[mine])
+    assert not np.allclose(of_slower[~mine], errors[~mine])  # others are fitted to it
+
+
+def test_places_of_calls_are_those_of_their_rows() -> None:
+    files = [path for path in shipped_files("cast") if path.name.endswith(".gz")]
+    calls = fit_kernels.read_calls("cast", files)
+    assert len(set(calls.places.tolist())) == len(calls)
+    kept = calls.where(calls.devices == "l40s")
+    assert set(kept.places.tolist()) < set(calls.places.tolist())
+
+
+def test_few_devices_that_agree_have_narrower_ranges_than_few_that_do_not() -> None:
+    def made(outlier: float) -> device_ranges.Sides:
+        random = np.random.default_rng(3)
+        device = np.repeat(["a", "b", "c", "d", "e"], 200)
+        error = random.normal(0.0, 0.1, len(device))
+        error[device == "e"] += outlier
+        same = np.zeros(len(device))
+        rows = device_ranges.Errors(error, same, device, device, device, device)
+        found = device_ranges.conformal(rows, device)
+        assert found is not None
+        sides, share = found
+        assert share >= 0.9 or sides == device_ranges.sides_of(rows, 0.05 * 5 / 7, 1.0)
+        return sides
+
+    assert made(0.0).high < 0.13
+    assert made(1.0).high > 0.5

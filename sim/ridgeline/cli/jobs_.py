@@ -82,13 +82,13 @@ def _print(placement: str, found: Neighbours) -> None:
             show(job.step_time_s, "s", 4),
             f"{job.slowdown:.3f}",
             f"{done.flows:,}",
-            *(show(time_s, "s", 3) if done.flows else "-" for time_s in times),
+            *("-" if time_s is None else show(time_s, "s", 3) for time_s in times),
         )
     screen.print(table)
     for of in found.background:
         done = of.completion
         ended = "steady"
-        if done.flows:
+        if done.p50_s is not None and done.p99_s is not None:
             p50, p99 = show(done.p50_s, "s", 3), show(done.p99_s, "s", 3)
             ended = f"{done.flows:,} messages, p50 {p50}, p99 {p99}"
         rate = show(of.rate_bytes_per_s, "B/s", 4)

@@ -19,9 +19,10 @@ def transport_(
     where: str,
     *,
     ranks: Whole | None = None,
-    transport: str = "plain",
+    transport: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = ("plain",),
     network: Literal["flows", "packets"] = "packets",
     draws: Count = 1,
+    plot: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Send messages over a network, all at once, under a transport.
@@ -38,11 +39,13 @@ def transport_(
         How many devices take part; without it, all.
     transport
         plain, pfc, dcqcn, infiniband, infiniband-adaptive, spray or adaptive, and fields: "pfc
-        routing=ecmp queue_pairs=4 seed=1" (docs/transport.md).
+        routing=ecmp queue_pairs=4 seed=1" (docs/transport.md). Several are compared.
     network
         packets: one by one; flows: links divided fairly, of the transport its routing alone.
     draws
         How often, each with the next seed of hashes and marks.
+    plot
+        File for the completion times: .png, .svg or .pdf.
     json
         Print the answer as JSON.
     """
@@ -52,14 +55,28 @@ def transport_(
     from ridgeline.network.where import topology_of
     from ridgeline.units import parse
 
-    asked = transport_of(transport)
+    if plot is not None:
+        from ridgeline.report.files import check_writable
+
+        check_writable(plot)
+    asked = [transport_of(text) for text in transport]
     topology = topology_of(where, ranks)
     flows = make_flows(pattern, ranks or topology.n_devices, parse(size, "B"))
-    found = completions(topology, flows, asked, network, draws)
+    found = [completions(topology, flows, one, network, draws) for one in asked]
+    if plot is not None:
+        from ridgeline.report.figures.completions import completion_curves
+        from ridgeline.report.figures.result import save
+
+        save(completion_curves(found, topology.name, f"{pattern} {size}"), plot)
     if json:
-        print_json({"name": topology.name, "pattern": pattern, **found.to_dict()})
-    else:
-        _print(pattern, found)
+        answers = [one.to_dict() for one in found]
+        said = answers[0] if len(answers) == 1 else {"transports": answers}
+        print_json({"name": topology.name, "pattern": pattern, **said})
+        return
+    for one in found:
+        _print(pattern, one)
+    if plot is not None:
+        console().print(f"wrote {plot}", soft_wrap=True)
 
 
 def _print(pattern: str, found: Completions) -> None:

@@ -15,7 +15,7 @@ from ridgeline.config import Strict, read_yaml, validate
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network.routed import phases_of
 from ridgeline.network.schedule import Schedule, check_size
-from ridgeline.network.script import make_script, make_step
+from ridgeline.network.script import Script, make_script, make_step
 from ridgeline.network.topology import Topology
 from ridgeline.network.verification import verify_script
 
@@ -58,6 +58,18 @@ class BroughtCollective:
         RidgelineError
             If the group has another size.
         """
+        script = self.script(ranks, size_bytes)
+        phases = phases_of(script, topology, topology.devices[list(ranks)].astype(np.int64))
+        return Schedule(self.op, self.name, self.n_ranks, float(size_bytes), phases)
+
+    def script(self, ranks: Sequence[int], size_bytes: float) -> Script:
+        """Return what it sends from rank to rank.
+
+        Raises
+        ------
+        RidgelineError
+            If the group has another size.
+        """
         check_size(size_bytes)
         if len(ranks) != self.n_ranks:
             raise RidgelineError(
@@ -70,9 +82,7 @@ class BroughtCollective:
             for number in range(int(columns[:, 0].max(initial=-1)) + 1)
             if len(own := columns[columns[:, 0] == number])
         ]
-        script = make_script(np.full(most, size_bytes * self.chunk_share), steps)
-        phases = phases_of(script, topology, topology.devices[list(ranks)].astype(np.int64))
-        return Schedule(self.op, self.name, self.n_ranks, float(size_bytes), phases)
+        return make_script(np.full(most, size_bytes * self.chunk_share), steps)
 
 
 def is_brought(algorithm: str) -> bool:

@@ -403,11 +403,10 @@ def _by_packets(
     schedule = _named(op, name, topology, group, size_bytes, parts)
     if len(group) < 2:
         return _result(schedule, topology)
-    if (op, name) not in ALGORITHMS:
+    if not is_brought(name) and (op, name) not in ALGORITHMS:
         raise RidgelineError(f"{name!r} has no messages of its own: packets need an algorithm")
-    found = play_collective(
-        ALGORITHMS[op, name], topology, group, size_bytes, transport or Transport(), parts
-    )
+    one = read_collective(name) if is_brought(name) else ALGORITHMS[op, name]
+    found = play_collective(one, topology, group, size_bytes, transport or Transport(), parts)
     return replace(_result(schedule, topology, found.time_s), network=found.network)
 
 

@@ -30,6 +30,8 @@ class Completions:
         How many messages, and how often the seed was drawn.
     p50_s, p95_s, p99_s
         Of all messages of all draws.
+    quantiles_s
+        The same for each hundredth, from the first message to the last.
     last_s
         When the last message of a draw arrives: median, and 95th percentile.
     ideal_s
@@ -50,6 +52,7 @@ class Completions:
     p50_s: float
     p95_s: float
     p99_s: float
+    quantiles_s: tuple[float, ...]
     last_s: tuple[float, float]
     ideal_s: float
     collisions: dict[str, float]
@@ -114,6 +117,7 @@ def completions(
         p50,
         p95,
         p99,
+        tuple(np.percentile(times, np.arange(101)).tolist()),
         (float(np.median(last)), float(np.percentile(last, 95))),
         ideal_s(topology, flows),
         hashed,

@@ -30,6 +30,7 @@ import numpy.typing as npt
 
 from ridgeline import units
 from ridgeline.errors import ConfigError, CutOffError, nearest
+from ridgeline.network.routing import OF_ANY_NETWORK, routes
 from ridgeline.network.topology import DEVICE, Topology
 
 KINDS = ("link", "nic", "switch", "device", "rank", "jitter", "reroute")
@@ -234,7 +235,7 @@ def with_faults(topology: Topology, faults: Faults, n_devices: int) -> Topology:
         # what names ranks by their places in a regular network does not hold of this one
         shape=topology.shape if devices == topology.devices.tolist() and kept.all() else (),
         blocks=(),
-        routing=topology.routing if topology.routing in _OF_ANY else "shortest",
+        routing=topology.routing if topology.routing in OF_ANY_NETWORK else "shortest",
         bisection_bytes_per_s=None,
     )
     _check_reached(changed)
@@ -242,7 +243,6 @@ def with_faults(topology: Topology, faults: Faults, n_devices: int) -> Topology:
 
 
 _NOTHING = 1e-9
-_OF_ANY = frozenset({"shortest", "ecmp", "up-down", "flow-scheduler"})
 
 
 def _fixed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -320,8 +320,6 @@ def _without_dead_nics(topology: Topology, kept: npt.NDArray[Any]) -> tuple[str,
 
 def _check_static(topology: Topology, lost: npt.NDArray[Any], devices: Sequence[int]) -> None:
     """Refuse a static routing whose ways between devices pass a lost link."""
-    from ridgeline.network.routing import routes
-
     ends = np.array(devices, np.int64)
     for start in devices:
         others = ends[ends != start]

@@ -14,6 +14,7 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network.algorithm import Algorithm, DoesNotApplyError
+from ridgeline.network.brought import BroughtCollective
 from ridgeline.network.levels import KNOWN_ERROR
 from ridgeline.network.paths import Routes, take
 from ridgeline.network.routed import Sizes, round_latency_s, routed
@@ -63,30 +64,33 @@ class Round(NamedTuple):
 
 
 def rounds_of(
-    algorithm: Algorithm,
+    algorithm: Algorithm | BroughtCollective,
     topology: Topology,
     group: tuple[int, ...],
     size_bytes: float,
     parts: Floats | None = None,
 ) -> list[Round]:
-    """Return the rounds of an algorithm's script; at least two ranks.
+    """Return the rounds of an algorithm's script, or of a file's; at least two ranks.
 
     Raises
     ------
     DoesNotApplyError
         If the algorithm is not made for this topology, or switches take part in it.
     """
-    of_group = algorithm.group(topology, group, size_bytes, parts)
-    script = algorithm.write(of_group)
+    if isinstance(algorithm, BroughtCollective):
+        script = algorithm.script(group, size_bytes)
+    else:
+        script = algorithm.script(topology, group, size_bytes, parts)
     if script.vertices or any(step.wave.any() for step in script.steps):
         raise DoesNotApplyError(
             f"{algorithm.name!r} adds in switches, or streams through ranks, which the packet level"
             " does not know"
         )
     sizes, ranks = Sizes(script.slot_bytes), np.array(group, np.int64)
+    vertex = topology.devices[ranks].astype(np.int64)
     found = []
     for step in script.steps:
-        (ways,) = routed(topology, of_group.vertex, [step])
+        (ways,) = routed(topology, vertex, [step])
         latency_s = round_latency_s(topology, step, ways)
         for part in sizes.rounds(step):
             size = sizes.of(part)
@@ -107,7 +111,7 @@ def packets_in(rounds: Sequence[Round], transport: Transport) -> float:
 
 
 def play_collective(
-    algorithm: Algorithm,
+    algorithm: Algorithm | BroughtCollective,
     topology: Topology,
     group: tuple[int, ...],
     size_bytes: float,

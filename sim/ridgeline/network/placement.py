@@ -19,6 +19,7 @@ from itertools import zip_longest
 import numpy as np
 
 from ridgeline.errors import ConfigError, nearest
+from ridgeline.network.routing import OF_ANY_NETWORK
 from ridgeline.network.topology import Topology
 
 PLACEMENTS = ("packed", "striped", "random")
@@ -178,7 +179,6 @@ def seen_by(topology: Topology, ranks: Sequence[int]) -> Topology:
     devices = topology.devices[list(ranks)].copy()
     devices.setflags(write=False)
     names = topology.device_names
-    regular = topology.routing == "dimension-ordered"
     return replace(
         topology,
         devices=devices,
@@ -186,5 +186,5 @@ def seen_by(topology: Topology, ranks: Sequence[int]) -> Topology:
         shape=(),
         blocks=(),
         bisection_bytes_per_s=None,
-        routing="shortest" if regular else topology.routing,
+        routing=topology.routing if topology.routing in OF_ANY_NETWORK else "shortest",
     )

@@ -23,6 +23,10 @@ ROUTINGS: Registry[str, Callable[[Topology, Ints, Ints], Routes]] = Registry(
 """Returns the links of many messages, given as vertices; by `Topology.routing`."""
 
 
+OF_ANY_NETWORK = frozenset({"shortest", "ecmp", "up-down", "flow-scheduler"})
+"""Routings that need no regular network, in which devices have places."""
+
+
 ADAPTIVE: set[Callable[[Topology, Ints, Ints], Routes]] = set()
 """Routings whose ways depend on what else is sent; they are asked round by round."""
 

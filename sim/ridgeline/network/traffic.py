@@ -76,6 +76,8 @@ class Loads(NamedTuple):
     """[F] of the slowest of the ways of each flow."""
 
 
+MOST_MESSAGES = 20_000_000
+"""Messages of a pattern at most: half a gigabyte."""
 PATTERNS: dict[str, Callable[[int, int], tuple[Ints, Ints]]] = {}
 """Who sends to whom among n ranks, by name; the second argument is the pattern's number."""
 
@@ -149,6 +151,10 @@ def make_flows(pattern: str, n: int, size_bytes: float) -> Flows:
         raise RidgelineError(f"traffic needs at least two ranks, found {n}")
     if (name == "incast" and value >= n) or (name == "stride" and (value or 1) % n == 0):
         raise RidgelineError(f"{pattern!r} does not fit {n} ranks")
+    if name == "all-to-all" and n * n > MOST_MESSAGES:
+        raise RidgelineError(
+            f"{pattern!r} of {n} ranks is {n * n:,} messages; at most {MOST_MESSAGES:,} are held"
+        )
     source, target = PATTERNS[name](n, value)
     return Flows(source, target, np.full(len(source), float(size_bytes)))
 

@@ -25,7 +25,7 @@ from ridgeline.network.topology import from_cluster
 from ridgeline.network.where import topology_of
 from ridgeline.study.jobs.figure import slowdowns
 from ridgeline.study.jobs.job_file import JobFile, read_jobs
-from ridgeline.study.jobs.neighbours import Neighbours, simulate_jobs
+from ridgeline.study.jobs.neighbours import JobResult, Neighbours, simulate_jobs
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "jobs"
 TREE = "Tree(16, 4, 4, 25 GB/s, 0 s) @ h100-sxm5-80gb"  # leaves of four, with one link's worth up
@@ -44,6 +44,13 @@ def file_of(*jobs: dict[str, Any], **more: Any) -> JobFile:
 
 def job(name: str, placement: Any = None, **more: Any) -> dict[str, Any]:
     return {"name": name, **MLP, "placement": placement, **more}
+
+
+def sending_in_a_step_s(of: JobResult) -> float:
+    """Return how long a job of three steps and equal collectives sends in a step, alone."""
+    each_s = of.completion_alone.p50_s
+    assert each_s is not None
+    return each_s * (of.completion_alone.flows // 3)
 
 
 def test_a_job_alone_takes_what_simulate_says() -> None:
@@ -84,7 +91,7 @@ def test_equal_jobs_that_send_at_once_take_one_plus_their_share_of_sending() -> 
     file = file_of(job("a", LEFT), job("b", RIGHT))
     found = simulate_jobs(file)
     for one in found.jobs:
-        share = one.completion_alone.p50_s * (one.completion_alone.flows // 3) / one.alone_s
+        share = sending_in_a_step_s(one) / one.alone_s
         assert 0.1 < share < 1.0  # so that the formula says something
         assert one.slowdown == pytest.approx(1.0 + share, rel=1e-9)
     assert found.fairness == pytest.approx(1.0, rel=1e-12)
@@ -129,9 +136,11 @@ def test_more_background_is_never_faster(one: float, other: float, steady: bool)
 def test_a_steady_stream_takes_its_rate_or_half(rate: float, left: float) -> None:
     """A ring that wants all 25 GB/s up a tree, beside a stream on the same links."""
     alone = simulate_jobs(file_of(job("a", LEFT))).jobs[0]
-    sending_s = alone.completion_alone.p50_s * (alone.completion_alone.flows // 3)
+    sending_s = sending_in_a_step_s(alone)
     flow = {"name": "noise", "flows": [{"from": 2, "to": 6, "rate": f"{rate} GB/s"}]}
-    found = simulate_jobs(file_of(job("a", LEFT), background=[flow])).jobs[0]
+    beside = simulate_jobs(file_of(job("a", LEFT), background=[flow]))
+    assert "NaN" not in json.dumps(beside.to_dict())  # a stream has no completions
+    found = beside.jobs[0]
     expected_s = alone.alone_s + sending_s * (25.0 / left - 1.0)
     assert found.step_time_s == pytest.approx(expected_s, rel=1e-9)
 
@@ -151,6 +160,28 @@ def test_results_depend_on_the_seed_and_on_nothing_else() -> None:
     assert text(1) == text(1)
     assert text(1) != text(2)
     assert text(1) != text(1, placement_seed=9)
+
+
+def test_a_manifest_repeats_its_result() -> None:
+    noise = {"name": "noise", "pattern": "random:1", "rate": "2 GB/s", "message": "200 kB"}
+    arrivals = {"process": "poisson", "mean_gap": "100 us", "seed": 3}
+    file = file_of(job("a"), job("b"), background=[noise], placement="random", arrivals=arrivals)
+    found = json.loads(json.dumps(simulate_jobs(file).to_dict()))
+    again = JobFile.model_validate(found["manifest"]["jobs"])
+    assert json.loads(json.dumps(simulate_jobs(again).to_dict())) == found
+
+
+def test_jobs_that_take_turns_on_a_link_go_on_as_alone() -> None:
+    """The other half of row TF117: nothing is lost if each sends while the other computes."""
+    long = {"plan": {"data": 4, "batch": 65536}}
+    alone = simulate_jobs(file_of(job("a", LEFT, **long))).jobs[0]
+    sending_s = sending_in_a_step_s(alone)
+    assert sending_s < 0.5 * alone.alone_s
+    late = f"{alone.alone_s / 2!r} s"
+    found = simulate_jobs(file_of(job("a", LEFT, **long), job("b", RIGHT, arrival=late, **long)))
+    assert [one.slowdown for one in found.jobs] == pytest.approx([1.0, 1.0], rel=1e-9)
+    together = simulate_jobs(file_of(job("a", LEFT, **long), job("b", RIGHT, **long)))
+    assert all(one.slowdown > 1.01 for one in together.jobs)
 
 
 def test_the_same_arrivals_whatever_is_drawn_behind_them() -> None:

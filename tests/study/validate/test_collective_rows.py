@@ -106,3 +106,25 @@ def test_what_a_misconfigured_cluster_did_is_not_compared() -> None:
     assert isinstance(noted, Skipped)
     assert "misconfigured" in noted.reason
     assert isinstance(one(), Outcome)
+
+
+def call(framework: str, library: str = "NCCL", op: str = "all_gather") -> str:
+    """Return the command of a measured call, a row as the tables of measured kernels have it."""
+    values = {
+        "id": "1", "system": "a node", "device_key": "h100-sxm5-80gb", "library": library,
+        "framework": framework, "op": op, "dtype": "half", "ranks": "8", "nodes": "1",
+        "ranks_per_node": "8", "bytes": "8192", "time_us": "20", "source": "a table",
+    }  # fmt: skip
+    found = next(iter(collectives.predict(imported("collectives", [Row("calls.csv", 2, values)]))))
+    assert isinstance(found, Outcome), found
+    return found.command
+
+
+def test_calls_in_graphs_wait_for_no_host_and_those_of_a_benchmark_do() -> None:
+    assert "--launch queued" in call("nccl")
+    assert "--launch queued" in call("vllm", "vLLM_custom_graph", "all_reduce")
+    assert "--launch eager" in call("vllm", "vLLM_custom_eager", "all_reduce")
+    assert "--launch stream" in call("nccl-tests")
+    found = one()
+    assert isinstance(found, Outcome)
+    assert "--launch stream" in found.command

@@ -31,6 +31,8 @@ _FORMATS = {"half": "fp16", "float": "fp32", "bfloat16": "bf16", "double": "fp64
             "uint8": "int8"}  # fmt: skip
 _PROFILED = "torch.distributed"
 """Framework of rows whose kernels were timed by a profiler while the host launched call by call."""
+_STREAMED = "nccl-tests"
+"""Framework of rows of calls without graphs; tables that name no framework are of such calls."""
 _FAULTY = "misconfigured"
 """What notes say of clusters whose measurements are not those of their machines."""
 
@@ -110,8 +112,8 @@ def _called(row: Row, op: str) -> dict[str, str]:
 
 def _queued(row: Row) -> str:
     """Return how calls of a benchmark were launched: in graphs, or on streams."""
-    in_graphs = row.text("framework") != "nccl-tests" and "device_key" in row.values
-    return "queued" if in_graphs else "stream"
+    framework = row.text("framework") if "framework" in row.values else _STREAMED
+    return "stream" if framework == _STREAMED else "queued"
 
 
 def _ranks_per_node(row: Row, device: str, nodes: int | None) -> int | None:

@@ -39,6 +39,7 @@ from ridgeline.study.jobs.job_file import (
     read_jobs,
 )
 from ridgeline.study.jobs.shared_links import SharedLink, bytes_on_links, shared_links
+from ridgeline.version import __version__
 
 MOST_TASKS = 20_000_000
 """Tasks of all steps of all jobs: some minutes, and some gigabytes."""
@@ -55,19 +56,19 @@ class Completion:
     flows
         How many there are.
     p50_s, p95_s, p99_s
-        Percentiles.
+        Percentiles; None of no flows.
     """
 
     flows: int
-    p50_s: float
-    p95_s: float
-    p99_s: float
+    p50_s: float | None
+    p95_s: float | None
+    p99_s: float | None
 
     @classmethod
     def of(cls, times_s: Floats) -> Completion:
-        """Return the percentiles of some times; nan of none."""
+        """Return the percentiles of some times."""
         if not len(times_s):
-            return cls(0, math.nan, math.nan, math.nan)
+            return cls(0, None, None, None)
         return cls(len(times_s), *(float(x) for x in np.percentile(times_s, _PERCENTILES)))
 
 
@@ -154,6 +155,8 @@ class Neighbours:
         How the network was simulated.
     end_s
         When the last job ended.
+    manifest
+        What repeats it: the file as it was read, the placement that was asked for, the version.
     links
         Those that several jobs were at work on together, the most wanted first.
     """
@@ -165,6 +168,7 @@ class Neighbours:
     background: tuple[TrafficResult, ...]
     links: tuple[SharedLink, ...]
     end_s: float
+    manifest: dict[str, Any]
 
     @property
     def fairness(self) -> float:
@@ -187,6 +191,7 @@ class Neighbours:
             "jobs": [job.to_dict() for job in self.jobs],
             "background": [asdict(one) for one in self.background],
             "links": [{**asdict(link), "wanted_s": link.wanted_s} for link in self.links],
+            "manifest": self.manifest,
         }
 
 
@@ -265,6 +270,11 @@ def simulate_jobs(file: JobFile | str | Path, *, placement: str | None = None) -
             )
         ),
         end_s=end_s,
+        manifest={
+            "ridgeline": __version__,
+            "placement": placement or file.placement,
+            "jobs": file.model_dump(mode="json", by_alias=True, exclude_defaults=True),
+        },
     )  # fmt: skip
 
 
