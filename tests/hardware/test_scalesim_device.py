@@ -94,12 +94,16 @@ def test_the_device_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
 def test_notes_of_what_is_not_modelled(tmp_path: Path) -> None:
     file = changed(
         tmp_path,
-        ("UseRamulatorTrace: False", "UseRamulatorTrace: True\nSRAM_row_size: 2"),
+        (
+            "UseRamulatorTrace: False",
+            "UseRamulatorTrace: True\nSRAM_row_size: 2\nTimeLinearModel: TPUv4",
+        ),
         ("IfmapCustomLayout: False", "IfmapCustomLayout: True"),
-        ("Bandwidth : 10\n", "Bandwidth : 12, 3\nMemoryBanks: 4\n"),
+        ("Bandwidth : 10\n", "Bandwidth : 12, 3\nMemoryBanks: 4\nOnChipMemoryBanks: 1\n"),
     )
     notes = read_config(file).notes
-    for key in ("UseRamulatorTrace", "SRAM_row_size", "IfmapCustomLayout", "MemoryBanks"):
+    said = ("UseRamulatorTrace", "SRAM_row_size", "IfmapCustomLayout", "MemoryBanks")
+    for key in (*said, "TimeLinearModel"):
         assert any(f": {key}: " in note and f"{file}:" in note for note in notes), key
     assert sum(": Bandwidth: " in note for note in notes) == 2
     assert load_device(str(file)).unpriced[-len(notes) :] == notes

@@ -14,6 +14,7 @@ import ridgeline as rl
 from ridgeline import catalog
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_device
+from ridgeline.kernels.clock import PowerLimit
 from ridgeline.kernels.cost import peak_rates
 from ridgeline.kernels.single import gemm
 
@@ -58,8 +59,9 @@ def test_what_is_drawn_is_the_limit_where_it_is_reached(limit: float) -> None:
     if limit >= free_w:
         assert (time_s, power_w) == (free_s, free_w)
     else:
-        assert power_w == pytest.approx(limit)
-        assert time_s == pytest.approx(free_s * (free_w - idle_w) / (limit - idle_w))
+        assert power_w <= limit * (1 + 1e-9)
+        # of the tile that is fastest at full clock; another one may be faster
+        assert time_s <= free_s * (free_w - idle_w) / (limit - idle_w) * (1 + 1e-9)
 
 
 @settings(max_examples=25, deadline=None)
@@ -84,10 +86,13 @@ def test_the_clock_is_the_highest_that_the_limit_allows(
         for time_s in [cost.latency_s + max(near_s / clock, far_s)]
         if idle_w + (near_j * max(floor, clock) ** 2 + far_j) / time_s <= limit
     ]
+    within = load_device("l4", {**stated, "power_limit": f"{limit} W"})
+    of_this_tile = PowerLimit(within, rates).limited(cost).spans(rates).time_s
+    assert of_this_tile == pytest.approx(min(allowed), rel=2e-2)  # the grid is coarse at low clocks
+    assert of_this_tile <= min(allowed) * (1 + 1e-9)
     time_s, power_w = drawn_w("l4", size, format="fp32", **stated, power_limit=f"{limit} W")
     assert power_w <= limit * (1 + 1e-9)
-    assert time_s == pytest.approx(min(allowed), rel=2e-2)  # the grid is coarse at low clocks
-    assert time_s <= min(allowed) * (1 + 1e-9)
+    assert time_s <= of_this_tile * (1 + 1e-9)
 
 
 @settings(max_examples=60, deadline=None)

@@ -43,6 +43,8 @@ KEYS: dict[str, dict[str, Effect]] = {
         "FilterOffset": "addresses",
         "OfmapOffset": "addresses",
         "MemoryBanks": "none",
+        "OnChipMemoryBanks": "layout",  # versions before 3.0.0
+        "OnChipMemoryBankPorts": "layout",
         "ReadRequestBuffer": "ramulator",
         "WriteRequestBuffer": "ramulator",
     },
@@ -71,6 +73,7 @@ KEYS: dict[str, dict[str, Effect]] = {
         "SRAM_bank_size": "energy",
         "DRAM_row_size": "energy",
         "DRAM_bank_size": "energy",
+        "TimeLinearModel": "none",  # versions after 3.0.0
     },
     "network_presets": {"TopologyCsvLoc": "none"},
 }
@@ -281,6 +284,7 @@ def _notes(
         "IfmapCustomLayout": "not modelled: banks of the SRAM never conflict",
         "FilterCustomLayout": "not modelled: banks of the SRAM never conflict",
         "MemoryBanks": "no effect: SCALE-Sim 3.0.0 does not read it",
+        "TimeLinearModel": "not modelled: cycles become seconds by the clock alone",
         "NonZeroElems": "no effect: N:M is a column of the topology in SCALE-Sim 3",
         "TopologyCsvLoc": "no effect: the topology is an argument here",
     }

@@ -74,7 +74,7 @@ def _limited(cost: OpCost, power: PowerLimit, limit_w: float) -> OpCost:
     near_s = {name: s for name, s in spans.memory_s.items() if name != device.far_memory}
     clocked_s = max(spans.compute_s, *near_s.values(), 0.0)
     measured = device.tdp is not None and bool(device.achievable)
-    known = measured and (cost.calibrated or far_s >= clocked_s)
+    known = measured and cost.calibrated
     kept = 1.0  # share of its energy that an op keeps at the clock that it was measured at
     if measured and device.tdp is not None and (known or _has_share(cost, device)):
         kept = min(1.0, (device.tdp.value - idle_w) * spans.time_s / energy_j)

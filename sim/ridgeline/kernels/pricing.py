@@ -6,6 +6,7 @@ This is the roofline with measured efficiencies, applied per op (Williams, Water
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -21,6 +22,7 @@ from ridgeline.kernels.cost import EXCHANGE, NOTHING, Moved, OpCost
 from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
+from ridgeline.kernels.processors import OneKernel, in_waves, tiles_of
 from ridgeline.kernels.residence import Found, keeping, passing, stayed, unheld_of
 from ridgeline.kernels.shares import achievable_shares, engines_with_kernels, keys_of
 from ridgeline.kernels.sparsity import effect_of
@@ -90,7 +92,15 @@ def price_all(
         machine, names, format_ = able[kernels]
         if given is not None:
             names = mappable(machine, names, given)
-        by_engine = [_on_engine(alike, machine, name, format_, given, search) for name in names]
+        by_engine = [
+            _at_the_limit(
+                _on_engine(alike, machine, name, format_, given, search),
+                alike, machine, name, format_, common,
+            )
+            if given is None and machine.engines[name].kind in WAVES
+            else _on_engine(alike, machine, name, format_, given, search)
+            for name in names
+        ]  # fmt: skip
         for kind, *found in zip(alike, *by_engine, strict=True):
             more = () if given is not None else _by_winograd(kind, machine, names, format_)
             assert kind.op is not None
@@ -189,20 +199,52 @@ def _fastest(costs: Sequence[OpCost], rates: Mapping[str, float]) -> OpCost:
     return min(costs, key=lambda cost: (not cost.calibrated, cost.spans(rates).time_s))
 
 
-def _on_engine(
+_PARTS = (1, 2, 4, sys.maxsize)
+"""How many parts sums may be split into at most, where tiles are chosen under a power limit."""
+
+
+def _at_the_limit(
+    costs: Sequence[OpCost],
     kinds: Sequence[Alike],
     device: Device,
     name: str,
     format_: str,
-    given: Given | None,
-    search: Search,
+    common: Common,
 ) -> list[OpCost]:
-    """Price contractions on one engine."""
+    """Choose tiles anew where the power limit lowers the clock: the fastest one within the limit.
+
+    A tile that is slower at full clock, and moves less, may be faster then. Without this, an op on
+    a device with more bandwidth could be slower: its fastest tile would be one that draws more.
+    """
+    power, rates = common.power, common.rates
+    found = list(costs)
+    if power.limit is None:
+        return found
+    limited = {i: power.limited(cost).spans(rates).time_s for i, cost in enumerate(costs)}
+    slowed = [
+        i
+        for i, cost in enumerate(costs)
+        if limited[i] > cost.spans(rates).time_s and kinds[i].op is not None
+    ]
+    if not slowed:
+        return found
+    ours = [kinds[i] for i in slowed]
+    tiles = tiles_of(_jobs(ours, device, name, format_), device, name, format_)
+    for one in (OneKernel(tile, parts) for tile in tiles for parts in _PARTS):
+        tried = _on_engine(ours, device, name, format_, None, FAST, one)
+        for i, cost in zip(slowed, tried, strict=True):
+            time_s = power.limited(cost).spans(rates).time_s
+            if time_s < limited[i]:
+                limited[i], found[i] = time_s, cost
+    return found
+
+
+def _jobs(kinds: Sequence[Alike], device: Device, name: str, format_: str) -> list[Job]:
     engine = device.engines[name]
     held = held_accumulators(device, accumulator_of(engine, format_))
     cache, levels = cache_bytes(device), len(keeping(device))
     grouped = engine.kind in WAVES and not device.achievable
-    jobs = [
+    return [
         Job(
             kind.op,
             kind.operands(held, cache, _kept(kind, levels), grouped=grouped),
@@ -210,7 +252,22 @@ def _on_engine(
         for kind in kinds
         if kind.op is not None
     ]
-    if given is None:
+
+
+def _on_engine(
+    kinds: Sequence[Alike],
+    device: Device,
+    name: str,
+    format_: str,
+    given: Given | None,
+    search: Search,
+    only: OneKernel | None = None,
+) -> list[OpCost]:
+    """Price contractions on one engine; of processors, by one kernel where that is given."""
+    engine, jobs = device.engines[name], _jobs(kinds, device, name, format_)
+    if only is not None:
+        dense = in_waves(jobs, device, name, format_, search, only)
+    elif given is None:
         dense = ENGINE_MODELS[engine.kind](jobs, device, name, format_, search)
     else:
         mapped = MAPPED_MODELS[engine.kind]

@@ -57,6 +57,13 @@ from ridgeline.workload.graph import Conv, Op
 _CHANNEL_MULTIPLE = 8
 
 
+class OneKernel(NamedTuple):
+    """The one output tile that may be chosen, and how many parts sums may be split into."""
+
+    tile: tuple[int, int]
+    most_parts: int
+
+
 def padding(loops: Conv) -> float:
     """Channels of a convolution with padding, over channels: how much more work is done."""
     channels = loops.c_in // loops.groups // loops.taps
@@ -64,13 +71,23 @@ def padding(loops: Conv) -> float:
 
 
 def in_waves(  # noqa: PLR0915 - one table of kernels
-    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
+    jobs: Sequence[Job],
+    device: Device,
+    engine: str,
+    format_: str,
+    search: Search = FAST,
+    only: OneKernel | None = None,
 ) -> list[Busy]:
     """Output tiles in waves over the device's processors (see `waves`).
 
     The processors are the instances of the nearest memory level. Full, they run at the share of
     the peak that microbenchmarks of this class of op reach. The products of a recurrence depend on
     each other, so each is a kernel of its own; their weights pass the farthest memory once.
+
+    Parameters
+    ----------
+    only
+        What may be chosen, where an op's menu has it.
     """
     peak = device.engines[engine].rates[format_].value
     far = device.memory[device.far_memory]
@@ -103,6 +120,9 @@ def in_waves(  # noqa: PLR0915 - one table of kernels
         )
         steps = _steps(op, operands)
         a, b = operands.a_bytes / steps, operands.b_bytes  # each product reads all of the weights
+        if only is not None and only.tile in tiles:
+            resident = resident and (resident[tiles.index(only.tile)],)
+            tiles, least_sum = (only.tile,), max(least_sum, operands.gemm.k // only.most_parts)
         for known in variants(op, operands, *found):
             menu_of = known.tiles or tiles
             variant = known if described is None else known._replace(share=described.share)
@@ -197,6 +217,19 @@ def _slowest(levels: Iterable[MemoryLevel]) -> float:
 
 _FITTING = "all tiles that the processors have room for (no `tiles` stated)"
 _STATED = "the device's `tiles`"
+
+
+def tiles_of(
+    jobs: Sequence[Job], device: Device, engine: str, format_: str
+) -> tuple[tuple[int, int], ...]:
+    """Return the output tiles that some op's menu has."""
+    rows = achievable_shares([op for op, _ in jobs], device, engine, format_)
+    found: dict[tuple[int, int], None] = {}
+    for (op, operands), row in zip(jobs, rows, strict=True):
+        described = _by_library(op, operands, device, engine, format_, row)
+        menu_ = _menu(op, device, engine, format_) if described is None else described.menu
+        found.update(dict.fromkeys(menu_.tiles))
+    return tuple(found)
 
 
 class _ByLibrary(NamedTuple):

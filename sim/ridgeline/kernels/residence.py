@@ -149,6 +149,29 @@ def residence(graph: Graph, device: Device, staying: Staying = NONE_STAY) -> Res
     return Residence(_residence(Same(graph), sizes, on_host(device), weights), {})
 
 
+def nearest_found(ops: Sequence[Op], graph: Graph, device: Device) -> list[Found | None]:
+    """Return where ops find their operands at best, whatever else the device does.
+
+    Each operand lies in the nearest level that has room for it, or in the processing elements. None
+    of a device that keeps nothing between ops.
+    """
+    if _ring_of(device) is not None:
+        return [(-1.0,) * (len(op.inputs) + len(op.outputs)) for op in ops]
+    rooms = rooms_of(device)
+    if not rooms:
+        return [None] * len(ops)
+    sizes = tuple(accumulate((size for _, size in rooms), max))
+    weights = any("b" in device.memory[name].holds for name, _ in rooms)
+
+    def place(name: str, share: float) -> float:
+        tensor = graph.tensors[name]
+        if not weights and tensor.role in STATIC_ROLES:
+            return float(len(sizes))
+        return float(bisect_left(sizes, share * tensor.bytes))
+
+    return [tuple(place(name, share) for name, share in _operands(op)) for op in ops]
+
+
 def can_stay(graph: Graph, device: Device, staying: Staying) -> bool:
     """Tell whether a device can let so many weights of a graph stay: software fills a level."""
     if on_host(device) or _ring_of(device) is not None or not _is_filled(device):

@@ -22,6 +22,7 @@ from ridgeline.kernels.residence import (
     Staying,
     can_stay,
     is_once,
+    nearest_found,
     residence,
     residence_key,
 )
@@ -127,10 +128,14 @@ class Prices:
         lines = [(line.component, line.place, line.unit) for line in self._lines.values()]
         return tuple(self.resources), tuple(lines), _kept(self.device)
 
-    def costs_of(self, ops: Sequence[Op], graph: Graph) -> list[OpCost]:
-        """Price some ops of a graph; a collective costs nothing here."""
+    def least_costs(self, ops: Sequence[Op], graph: Graph) -> list[OpCost]:
+        """Price some ops of a graph at least: each finds its operands as near as they fit.
+
+        A stage has fewer tensors than the whole network, so that levels on chip may keep more of
+        them. A collective costs nothing here.
+        """
         able = [op for op in ops if op.kind not in COLLECTIVES]
-        found = iter(self._of(_kinds(able, graph, self.device)))
+        found = iter(self._of(alike(able, graph, nearest_found(able, graph, self.device))))
         return [_FREE if op.kind in COLLECTIVES else next(found) for op in ops]
 
     def look_up(self, graphs: Iterable[Graph]) -> None:

@@ -47,7 +47,6 @@ def test_more_of_a_resource_is_never_slower_nor_below_the_ledger(case: int) -> N
 def test_what_was_searched_costs_the_same_when_it_is_given(case: int, tmp_path: Path) -> None:
     rng = random.Random(f"given {case}")
     numbers, what = drawn(rng), shape(rng)
-    numbers["levels"] = numbers["levels"][:1]
     on = device(numbers)
     try:
         found = timed(what, on, rng.choice(["fast", "optimal"]), "time")
@@ -57,6 +56,9 @@ def test_what_was_searched_costs_the_same_when_it_is_given(case: int, tmp_path: 
     path = tmp_path / "mapping.yaml"
     path.write_text(found.mapped["file"])
     given = timed(what, on, str(path), "time")
+    if len(numbers["levels"]) > 1:  # a file lays the last tiles out as the first one
+        assert given.time_s == pytest.approx(found.time_s, rel=0.01)
+        return
     assert given.time_s == pytest.approx(found.time_s, rel=1e-9)
     assert given.mapped is not None
     for border, by_operand in found.mapped["moved_bytes"].items():

@@ -202,7 +202,7 @@ class Groups:
             for i in part.ops
             if graph.ops[i].pass_ is Pass.RECOMPUTE
         ]
-        costs = self.prices.costs_of([op for _, op in again], graph)
+        costs = self.prices.least_costs([op for _, op in again], graph)
         for (unit, op), cost in zip(again, costs, strict=True):
             more[unit] += self._work(op, graph, key, frozenset(), cost, self._alone_s(cost))
         work, waited = before.told.whole(before.work), before.told.whole(before.waited)
@@ -282,12 +282,13 @@ class Groups:
         graph, parts = told.graph, told.parts
         gradients = frozenset(weight_gradients(graph).values())
         home = _homes(told)
-        costs = self.prices.costs(graph)
-        alone_s = [self._alone_s(cost) for cost in costs]
+        usual_s = [self._alone_s(cost) for cost in self.prices.costs(graph)]
         inside = np.array([op.pass_ is not Pass.UPDATE for op in graph.ops])
-        balanced: Floats = np.bincount(_units(told), np.array(alone_s) * inside, len(parts)).astype(
+        balanced: Floats = np.bincount(_units(told), np.array(usual_s) * inside, len(parts)).astype(
             float
         )
+        costs = self.prices.least_costs(graph.ops, graph)
+        alone_s = [self._alone_s(cost) for cost in costs]
         per_op = np.zeros((len(graph.ops), 5))
         for i, op in enumerate(graph.ops):
             if self._repeats(op, graph):
