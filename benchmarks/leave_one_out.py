@@ -11,7 +11,8 @@ is fitted to the rows of all other devices, each of which weighs as much as anot
 the device are predicted with it. The form that is best on devices left out is kept, fitted to all,
 where it is better than nothing by a tenth; so is one for other frameworks, with each framework left
 out instead. Lines are of a kernel on devices of one library (`Engine.library`), too, where
-frameworks choose kernels by generation; of one device alone, if they halve the error. ``--write``
+frameworks choose kernels by generation, and of one version, where several call a kernel; of one
+device alone, if they halve the error. ``--write``
 puts these lines into the table that ships.
 
 A fit minimises the mean of |prediction / measurement - 1|, or of the absolute logarithm of that
@@ -226,11 +227,13 @@ def lines(suite: str, tables: Sequence[Path]) -> Iterator[dict[str, str]]:
     for key, rows in kernels.items():
         of_framework.setdefault((*key[:3], ""), {})[key[3]] = rows
     for key, by_kernel in of_framework.items():
-        rows = Rows.of([row for found in by_kernel.values() for row in found])
+        every_row = [row for found in by_kernel.values() for row in found]
+        rows = Rows.of(every_row)
         names = np.repeat(list(by_kernel), [len(found) for found in by_kernel.values()])
+        versions = np.array([row.row.text("version") for row in every_row])
         # `left_out` returns rows device by device
         order = np.argsort(rows.devices, kind="stable")
-        rows, names = rows.at(order), names[order]
+        rows, names, versions = rows.at(order), names[order], versions[order]
         bare, choice = rows.errors(NO_START), choose(suite, rows)
         known = bare
         if len(bare) >= _LEAST_ROWS and choice.mean < _BETTER * np.abs(bare).mean():
@@ -258,13 +261,29 @@ def lines(suite: str, tables: Sequence[Path]) -> Iterator[dict[str, str]]:
                 known = known.copy()
                 known[mine] = of_kernel.errors
                 show(line, "devices left out", of_kernel.errors)
+        for name, version in _of_versions(names, versions):
+            mine = (names == name) & (versions == version)
+            own = rows.at(np.flatnonzero(mine))
+            if len(own.devices) < _LEAST_ROWS:
+                continue
+            of_version = choose(suite, own)
+            before = float(np.abs(known[mine]).mean())
+            limit = _BETTER if of_version.is_left_out else _FAR_BETTER
+            if of_version.mean < limit * before:
+                line = (*key[:2], f"{key[2]} {version}", name)
+                yield _line(line, own, of_version, known[mine])
+                known = known.copy()
+                known[mine] = of_version.errors
+                show(line, "devices left out", of_version.errors)
         shipped = np.concatenate(
             [
-                rows.at(np.flatnonzero(mine)).errors(call_start(*key[:3], str(name), str(library)))
-                for name, library in {
-                    (str(n), str(b)) for n, b in zip(names, libraries, strict=True)
+                rows.at(np.flatnonzero(mine)).errors(
+                    call_start(*key[:3], str(name), str(library), str(version))
+                )
+                for name, library, version in {
+                    tuple(map(str, each)) for each in zip(names, libraries, versions, strict=True)
                 }
-                if (mine := (names == name) & (libraries == library)).any()
+                if (mine := (names == name) & (libraries == library) & (versions == version)).any()
             ]
         )
         for (words, made), errors in zip(every.items(), (bare, known, shipped), strict=True):
@@ -285,6 +304,13 @@ def _kernels_and_libraries(
     kernels = sorted({str(name) for name in names} - {""})
     own = sorted({(str(n), str(b)) for n, b in zip(names, libraries, strict=True)})
     return [(name, "") for name in kernels] + [(n, b) for n, b in own if n and b]
+
+
+def _of_versions(names: NDArray[np.str_], versions: NDArray[np.str_]) -> list[tuple[str, str]]:
+    """Return each version of the kernels that several versions call."""
+    pairs = sorted({(str(n), str(v)) for n, v in zip(names, versions, strict=True)})
+    several = {n for n, _ in pairs if sum(n == other for other, _ in pairs) > 1}
+    return [(n, v) for n, v in pairs if n in several and v]
 
 
 def _of_all_frameworks(

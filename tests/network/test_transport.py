@@ -349,6 +349,11 @@ def test_packets_that_wait_in_a_circle_are_found() -> None:
     flows = make_flows("stride:2", 6, 1e6)
     with pytest.raises(RidgelineError, match="in a circle"):
         play_transport(ring, flows, Transport(control="credits", buffer_bytes=4096.0))
+    torus = from_text("Torus(4x4, 50 GB/s, 1 us)")
+    every = make_flows("all-to-all", 16, 500e3)
+    for name in ("pfc", "dcqcn"):  # whose timers go on when nothing else does
+        with pytest.raises(RidgelineError, match="in a circle"):
+            play_transport(torus, every, replace(PRESETS[name], queue_pairs=2))
 
 
 def test_the_verb_says_level_and_error(capsys: pytest.CaptureFixture[str]) -> None:

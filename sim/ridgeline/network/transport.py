@@ -321,7 +321,8 @@ def play_transport(
         raise RidgelineError(
             f"{len(stuck)} of {len(many)} connections never end: switches wait for each other's "
             f"room in a circle, among them those from rank {flows.source[first]} to rank "
-            f"{flows.target[first]}; use up-down routing, larger buffers or control=none"
+            f"{flows.target[first]}; use larger buffers or control=none (tori and dragonflies have "
+            "virtual channels against that, which are not modelled), or up-down routing"
         )
     return TransportResult(
         done_s.reshape(flows.n, pairs).max(axis=1),

@@ -159,12 +159,14 @@ def play(  # noqa: PLR0915 - one loop over events, written out
         push_event(times, what, keys, size, begin_s[flow], _BEGIN + _KINDS * flow, serial)
         size += 1
         serial += 1
-    while size > 0 and left > 0:
+    timers = 0  # of DCQCN, among the events; where there is nothing else, nothing moves any more
+    while size > timers and left > 0:
         now = times[0]
         event = what[0]
         size -= 1
         pop_event(times, what, keys, size)
         kind, thing = event % _KINDS, event // _KINDS
+        timers -= kind in (_ALPHA, _RATE)
         if size + 8 > len(times):
             times, what, keys = grown(times), grown_ints(what), grown_ints(keys)
         look = -1  # a link that may be able to send now
@@ -318,6 +320,7 @@ def play(  # noqa: PLR0915 - one loop over events, written out
                 )
                 size += 1
                 serial += 1
+                timers += 2
         else:  # a timer of DCQCN
             flow = thing % n_flows
             current = thing // n_flows == generation[flow] and in_control[flow]
@@ -332,6 +335,7 @@ def play(  # noqa: PLR0915 - one loop over events, written out
                 push_event(times, what, keys, size, now + again, event, serial)
                 size += 1
                 serial += 1
+                timers += 1
         if look < 0 or on_link[look] >= 0 or stopped[look]:
             continue
         # --- what does the link send?

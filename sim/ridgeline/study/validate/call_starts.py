@@ -7,7 +7,8 @@ are slower or faster than those that devices were calibrated with, so is the rat
 (``slowdown``). A call that is not recorded in a CUDA graph takes at least what the host takes to
 launch it (``host_us``). Lines without a kernel are of all kernels of the framework that have none
 of their own; ``kernel@library`` are those of one generation of devices (`Engine.library`), since
-frameworks choose kernels by it. Hosts of some devices launch more slowly than others
+frameworks choose kernels by it; those of a framework with its version are of this one, where it
+calls what others do not. Hosts of some devices launch more slowly than others
 (`HOST_SLOWDOWN`). ``launches`` is what the host takes to launch an op of eager PyTorch, over what
 it takes for an elementwise function. `benchmarks/leave_one_out.py` fits them, and says what each
 device's rows get without that device: ``error_left_out``, the mean over rows, beside what it was
@@ -64,7 +65,12 @@ x86 servers of its table take 170."""
 
 
 def call_start(
-    suite: str, variant: str, framework: str = "", kernel: str = "", library: str = ""
+    suite: str,
+    variant: str,
+    framework: str = "",
+    kernel: str = "",
+    library: str = "",
+    version: str = "",
 ) -> CallStart:
     """Return what a framework's call of a kernel takes besides its ops.
 
@@ -72,6 +78,8 @@ def call_start(
     is of it, of the suite where none is of the variant: the number format, or the part of a layer.
     """
     table = _table()
+    if version and (start := table.get((suite, variant, f"{framework} {version}", kernel))):
+        return start
     if library and (start := table.get((suite, variant, framework, f"{kernel}@{library}"))):
         return start
     known = (suite, variant, framework, kernel)

@@ -206,7 +206,8 @@ def device_named(key: str) -> Device:
 def start_of(row: Row, suite: str, variant: str) -> CallStart:
     """Return what the call of a row takes besides its ops."""
     library = library_named(row.text("device_key"))
-    return call_start(suite, variant, row.text("framework"), row.text("kernel"), library)
+    called = (row.text("framework"), row.text("kernel"))
+    return call_start(suite, variant, *called, library, row.text("version"))
 
 
 def library_named(key: str) -> str:
