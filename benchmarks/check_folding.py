@@ -173,9 +173,11 @@ def machines(rng: random.Random, folder: Path) -> Iterator[Cluster]:
     while True:
         for name in known:
             try:
-                yield load_cluster(name)
+                cluster = load_cluster(name)
             except RidgelineError:
                 continue
+            if cluster.max_devices > 1:
+                yield cluster
 
 
 def fabrics(rng: random.Random, folder: Path) -> Iterator[Cluster]:

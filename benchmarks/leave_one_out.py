@@ -247,45 +247,18 @@ def lines(suite: str, tables: Sequence[Path]) -> Iterator[dict[str, str]]:
                 key, rows, Choice(NO_START, bare, is_left_out=True), bare
             )  # nothing is added
         libraries = np.array([_library(str(device)) for device in rows.devices])
-        for name, library in _kernels_and_libraries(names, libraries):
-            mine = (names == name) & ((libraries == library) if library else True)
-            own = rows.at(np.flatnonzero(mine))
-            if len(own.devices) < _LEAST_ROWS or not (library or len(by_kernel) > 1):
-                continue
-            of_kernel = choose(suite, own)
-            before = float(np.abs(known[mine]).mean())
-            enough = of_kernel.is_left_out or (library and of_kernel.mean < _FAR_BETTER * before)
-            if enough and of_kernel.mean < _BETTER * before:
-                line = (*key[:3], f"{name}@{library}" if library else name)
-                yield _line(line, own, of_kernel, known[mine])
-                known = known.copy()
-                known[mine] = of_kernel.errors
-                show(line, "devices left out", of_kernel.errors)
-        for name, version in _of_versions(names, versions):
-            mine = (names == name) & (versions == version)
+        for line, mine, may_be_alone in _narrower(key, names, libraries, versions):
             own = rows.at(np.flatnonzero(mine))
             if len(own.devices) < _LEAST_ROWS:
                 continue
-            of_version = choose(suite, own)
-            before = float(np.abs(known[mine]).mean())
-            limit = _BETTER if of_version.is_left_out else _FAR_BETTER
-            if of_version.mean < limit * before:
-                line = (*key[:2], f"{key[2]} {version}", name)
-                yield _line(line, own, of_version, known[mine])
+            of_line, before = choose(suite, own), float(np.abs(known[mine]).mean())
+            enough = of_line.is_left_out or (may_be_alone and of_line.mean < _FAR_BETTER * before)
+            if enough and of_line.mean < _BETTER * before:
+                yield _line(line, own, of_line, known[mine])
                 known = known.copy()
-                known[mine] = of_version.errors
-                show(line, "devices left out", of_version.errors)
-        shipped = np.concatenate(
-            [
-                rows.at(np.flatnonzero(mine)).errors(
-                    call_start(*key[:3], str(name), str(library), str(version))
-                )
-                for name, library, version in {
-                    tuple(map(str, each)) for each in zip(names, libraries, versions, strict=True)
-                }
-                if (mine := (names == name) & (libraries == library) & (versions == version)).any()
-            ]
-        )
+                known[mine] = of_line.errors
+                show(line, "devices left out", of_line.errors)
+        shipped = _as_shipped(key, rows, names, libraries, versions)
         for (words, made), errors in zip(every.items(), (bare, known, shipped), strict=True):
             made.append(errors)
             show(key, words, errors)
@@ -297,20 +270,48 @@ def _library(device: str) -> str:
     return measured.library_of(measured.device_named(device))
 
 
-def _kernels_and_libraries(
-    names: NDArray[np.str_], libraries: NDArray[np.str_]
-) -> list[tuple[str, str]]:
-    """Return each kernel of all devices, then each of the devices of one library."""
-    kernels = sorted({str(name) for name in names} - {""})
-    own = sorted({(str(n), str(b)) for n, b in zip(names, libraries, strict=True)})
-    return [(name, "") for name in kernels] + [(n, b) for n, b in own if n and b]
+def _narrower(
+    key: Key,
+    names: NDArray[np.str_],
+    libraries: NDArray[np.str_],
+    versions: NDArray[np.str_],
+) -> Iterator[tuple[Key, NDArray[np.bool_], bool]]:
+    """Yield lines of fewer rows, the narrowest last: their rows, and whether one device is enough.
+
+    Of each kernel, of its devices of one library, and of one version where several call it.
+    """
+    kernels = sorted({str(name) for name in names})
+    if len(kernels) > 1:
+        for name in kernels:
+            if name:
+                yield (*key[:3], name), names == name, False
+    for name, library in sorted({(str(n), str(b)) for n, b in zip(names, libraries, strict=True)}):
+        if name and library:
+            mine = (names == name) & (libraries == library)
+            yield (*key[:3], f"{name}@{library}"), mine, True
+    for name in kernels:
+        called_by = sorted({str(version) for version in versions[names == name]} - {""})
+        for version in called_by if len(called_by) > 1 else ():
+            mine = (names == name) & (versions == version)
+            yield (*key[:2], f"{key[2]} {version}", name), mine, True
 
 
-def _of_versions(names: NDArray[np.str_], versions: NDArray[np.str_]) -> list[tuple[str, str]]:
-    """Return each version of the kernels that several versions call."""
-    pairs = sorted({(str(n), str(v)) for n, v in zip(names, versions, strict=True)})
-    several = {n for n, _ in pairs if sum(n == other for other, _ in pairs) > 1}
-    return [(n, v) for n, v in pairs if n in several and v]
+def _as_shipped(
+    key: Key,
+    rows: Rows,
+    names: NDArray[np.str_],
+    libraries: NDArray[np.str_],
+    versions: NDArray[np.str_],
+) -> Floats:
+    """Return the errors of the rows of a framework with the table that ships."""
+    found = []
+    for name, library, version in {
+        tuple(map(str, each)) for each in zip(names, libraries, versions, strict=True)
+    }:
+        mine = (names == name) & (libraries == library) & (versions == version)
+        start = call_start(*key[:3], name, library, version)
+        found.append(rows.at(np.flatnonzero(mine)).errors(start))
+    return np.concatenate(found)
 
 
 def _of_all_frameworks(

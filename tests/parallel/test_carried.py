@@ -47,7 +47,7 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Any:
     def run(schedule: str, stages: int, micro_batches: int, **how: Any) -> Result:
         plan = Plan(
             pipeline=stages, schedule=schedule, global_batch=2048 * micro_batches,
-            micro_batch=2048, precision="fp16-mixed",
+            micro_batch=2048, precision="fp16-mixed", stage_balance="layers",
         )  # fmt: skip
         return simulate(model, cluster, plan, software=NEUTRAL, **how)
 
@@ -112,7 +112,7 @@ def test_stages_that_wait_for_their_last_gradients_hold_what_these_read(
     fields: dict[str, Any], micro_batches: int
 ) -> None:
     """With few micro-batches, too, of which all are carried over, and gradients of one step."""
-    how = {"pipeline": 2, "micro_batch": 1, **fields}
+    how = {"pipeline": 2, "micro_batch": 1, "stage_balance": "layers", **fields}
     how["global_batch"] = micro_batches * fields.get("data", 1)
     plain, carried = (
         [most_of(name, rank, how) for rank in range(2)] for name in ("zero-bubble", H2)

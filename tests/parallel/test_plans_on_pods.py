@@ -137,8 +137,9 @@ def test_a_schedule_that_fills_the_bubble_is_faster_and_holds_more() -> None:
 
 def test_1f1b_holds_as_many_micro_batches_as_stages() -> None:
     """The first stage holds K of them, whatever M is (Narayanan et al., SC 2021, 2.2.1)."""
-    few = step("gpt2", pipeline=4, micro_batch=1, global_batch=4)
-    many = step("gpt2", pipeline=4, micro_batch=1, global_batch=16)
+    how = {"pipeline": 4, "micro_batch": 1, "stage_balance": "layers"}  # the same stages in both
+    few = step("gpt2", global_batch=4, **how)
+    many = step("gpt2", global_batch=16, **how)
     assert many.memory_bytes["activations"] == few.memory_bytes["activations"]
 
 

@@ -41,6 +41,7 @@ def collective_(
     transport: str | None = None,
     software: Software = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=False)] = (),
+    output: str | None = None,
     quantity: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -59,8 +60,9 @@ def collective_(
     ranks_per_node
         How many of them are on each node; without it, nodes are filled one after the other.
     algorithm
-        auto, or a name (a wrong one lists them), or a file of your own: MSCCL's XML, or rounds of
-        messages in YAML. What it does is verified first.
+        auto, or a name (a wrong one lists them), or a file of your own: MSCCL's XML, MSCCL++'s
+        JSON, a custom collective of ASTRA-sim (.et), or rounds of messages in YAML. What it does is
+        verified first. Or a table of NCCL's tuner (.conf).
     library
         nccl, or a serving framework whose own all-reduce is taken: vllm, sglang, trtllm.
     launch
@@ -93,6 +95,10 @@ def collective_(
         one after the other. Its other settings are of steps.
     set_
         Replace one field of the machine: cluster.node.device=v100-sxm3-32gb.
+    output
+        Also write the messages of the algorithm: FILE.goal for LogGOPSim, FILE.et for ASTRA-sim
+        (one file a rank), FILE.xml for MSCCL; or FILE.conf, a table of NCCL's tuner: the fastest
+        algorithm and protocol by size, up to this size.
     quantity
         Print one number alone: time_s, busbw_bytes_per_s or another field of the JSON.
     json
@@ -134,6 +140,9 @@ def collective_(
         network=network,
         transport=transport,
     )
+    if output is not None:
+        place = _network(with_links(where, bandwidth, latency), assignments(set_))
+        _write(operation, size, place, output, ranks, ranks_per_node, algorithm)
     stack, count = None, 1
     if name := one_stack(software):
         from ridgeline.software.load import load_software
@@ -184,6 +193,34 @@ def _print(answer: CollectiveResult, stack: Stack | None, count: int) -> None:
 
 
 _COUNTS = ("packets_played", "marked", "pauses")
+
+
+def _write(
+    operation: str,
+    size: str,
+    where: str | Cluster | Topology,
+    output: str,
+    ranks: int | None,
+    ranks_per_node: int | None,
+    algorithm: str,
+) -> None:
+    """Write a collective to the files of other programs."""
+    from ridgeline.network.collectives import collective_files
+    from ridgeline.report.files import replacing
+    from ridgeline.units import parse
+
+    written = collective_files(
+        operation,
+        parse(size, "B"),
+        where,
+        output,
+        ranks=ranks,
+        ranks_per_node=ranks_per_node,
+        algorithm=algorithm,
+    )
+    for path, content in written.items():
+        with replacing(path) as temporary:
+            temporary.write_bytes(content)
 
 
 def _network(where: str, fields: dict[str, Any]) -> str | Cluster | Topology:

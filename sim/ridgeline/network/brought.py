@@ -19,8 +19,8 @@ from ridgeline.network.script import Script, make_script, make_step
 from ridgeline.network.topology import Topology
 from ridgeline.network.verification import verify_script
 
-SUFFIXES = frozenset({".xml", ".yaml", ".yml"})
-"""Of files with a collective: MSCCL's XML, and rounds in YAML."""
+SUFFIXES = frozenset({".xml", ".json", ".et", ".yaml", ".yml"})
+"""Of files with a collective: MSCCL's XML, MSCCL++'s JSON, Chakra traces, and rounds in YAML."""
 
 
 class Message(NamedTuple):
@@ -91,12 +91,30 @@ def is_brought(algorithm: str) -> bool:
 
 
 @lru_cache(maxsize=32)
-def _read(path: str, changed: float) -> BroughtCollective:
-    if Path(path).suffix == ".xml":
+def _read(path: str, changed: int) -> BroughtCollective:
+    suffix = Path(path).suffix
+    if suffix == ".xml":
         from ridgeline.network.msccl import read_msccl
 
         return read_msccl(path)
+    if suffix == ".json":
+        from ridgeline.network.mscclpp import read_mscclpp
+
+        return read_mscclpp(path)
+    if suffix == ".et":
+        from ridgeline.network.chakra_collective import read_chakra_collective
+
+        return read_chakra_collective(path)
     return _read_rounds(path)
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the files of a collective: of a Chakra trace there is one a rank."""
+    if path.suffix != ".et":
+        return [path]
+    from ridgeline.workload.trace.chakra_files import found_files
+
+    return list(found_files(path).values())
 
 
 def read_collective(path: str | Path) -> BroughtCollective:
@@ -108,7 +126,7 @@ def read_collective(path: str | Path) -> BroughtCollective:
         If it cannot be read, or does not do what its operation promises.
     """
     try:
-        changed = Path(path).stat().st_mtime
+        changed = max(one.stat().st_mtime_ns for one in _files(Path(path)))
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or error}", file=str(path)) from error
     return _read(str(path), changed)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -33,6 +34,8 @@ from ridgeline.network.schedule import (
     closed_form_time_s,
 )
 from ridgeline.network.topology import Floats, Topology
+from ridgeline.network.tuner import SUFFIXES as TUNER_SUFFIXES
+from ridgeline.network.tuner import best_rows, tuned_schedule, tuner_text
 from ridgeline.network.where import topology_of
 
 if TYPE_CHECKING:
@@ -148,11 +151,13 @@ def collective(
         the root.
     algorithm
         Name of an algorithm, on a machine with NVLink also one of NCCL's with its protocol
-        (``ring-ll128``, ``tree-simple``, ``nvls``), or a file with one: MSCCL's XML, or rounds in
-        YAML, which are verified before they are priced. "auto" takes the fastest that applies of
-        all for an inline topology, which is an idealised network; what NCCL would choose
-        (`ridgeline.network.nccl`) on a machine with NVLink; the fastest of the rings on any other
-        machine, if the operation has one, and of those of a torus on one whose nodes are such.
+        (``ring-ll128``, ``tree-simple``, ``nvls``), or a file with one: MSCCL's XML, MSCCL++'s
+        JSON, custom collectives of ASTRA-sim (``.et``), or rounds in YAML, which are verified
+        before they are priced; or a table of NCCL's tuner (``.conf``). "auto" takes the fastest
+        that applies of all for an inline topology, which is an idealised network; what NCCL would
+        choose (`ridgeline.network.nccl`) on a machine with NVLink; the fastest of the rings on any
+        other machine, if the operation has one, and of those of a torus on one whose nodes are
+        such.
     parts
         Sizes in bytes of the parts of an operation with uneven ones: one per rank, or of an
         all-to-all one row per rank. `size_bytes` remains what bandwidths are reckoned from.
@@ -241,6 +246,48 @@ def collective(
         least_s = topology.collective_latency_s + hop_s
         time_s = max(closed_form_time_s(schedule, topology), least_s)
     return _result(schedule, topology, time_s)
+
+
+def collective_files(
+    op: str,
+    size_bytes: float,
+    where: str | Cluster | Topology,
+    path: str,
+    *,
+    ranks: int | Sequence[int] | None = None,
+    ranks_per_node: int | None = None,
+    algorithm: str = "auto",
+) -> dict[str, bytes]:
+    """Return the files of a collective for other programs, by path (`written_schedules`, `tuner`).
+
+    Parameters
+    ----------
+    path
+        ``.goal``, ``.et`` or ``.xml``: the messages of the algorithm, of those that have some the
+        fastest for "auto". ``.conf`` or ``.csv``: a table of NCCL's tuner, up to the size.
+
+    Raises
+    ------
+    RidgelineError
+        As `collective`, or if such a file cannot hold the algorithm.
+    """
+    from ridgeline.network.written_schedules import written_files
+
+    op = operation_named(op, {known for known, _ in ALGORITHMS})
+    check_size(size_bytes)
+    topology, group = _resolve(where, ranks, ranks_per_node)
+    topology = with_shape(topology)
+    if Path(path).suffix in TUNER_SUFFIXES:
+        return {path: tuner_text(best_rows([op], topology, group, size_bytes)).encode()}
+    if algorithm == "auto":
+        found: list[tuple[float, str]] = []
+        for name in _algorithms(op):
+            with suppress(DoesNotApplyError):
+                one = ALGORITHMS[op, name](topology, group, size_bytes)
+                found.append((closed_form_time_s(one, topology), name))
+        algorithm = min(found)[1]
+    script = ALGORITHMS[op, algorithm].script(topology, group, size_bytes)
+    return written_files(path, op, algorithm, script, len(group))
 
 
 def _check_alone(algorithm: str, *others: object) -> None:
@@ -333,6 +380,8 @@ def _named(
     uneven: Floats | None,
 ) -> Schedule:
     """Return the schedule of an algorithm, of one of NCCL's with its protocol, or of a file's."""
+    if Path(algorithm).suffix in TUNER_SUFFIXES:
+        return tuned_schedule(algorithm, op, topology, group, size_bytes)
     if is_brought(algorithm):
         if uneven is not None:
             raise RidgelineError("a collective from a file has parts of one size")

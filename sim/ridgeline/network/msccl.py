@@ -19,6 +19,7 @@ from xml.etree import ElementTree
 from ridgeline.config import read_text
 from ridgeline.errors import ConfigError
 from ridgeline.network.brought import BroughtCollective, Message
+from ridgeline.network.chunk_buffers import ChunkBuffers, Content
 from ridgeline.network.operations import operation_named
 from ridgeline.network.verification import WrongCollectiveError
 
@@ -28,9 +29,6 @@ _LOST = {"LL": 2.0, "LL128": 128 / 120, "Simple": 1.0}
 _RECEIVES = frozenset({"r", "rcs", "rrc", "rrs", "rrcs"})
 _SENDS = frozenset({"s", "rcs", "rrs", "rrcs"})
 _TYPES = _RECEIVES | _SENDS | {"re", "cpy", "nop"}
-
-Content = Counter[tuple[int, int]]
-"""Contributions to a chunk: (rank, its chunk) and how often."""
 
 
 class _Step(NamedTuple):
@@ -57,7 +55,12 @@ class _Block:
 
 
 def read_msccl(path: str | Path) -> BroughtCollective:
-    """Read an MSCCL XML file and verify what it does.
+    """Read an MSCCL XML file and verify what it does; raises as `parse_msccl`."""
+    return parse_msccl(read_text(path), str(path))
+
+
+def parse_msccl(text: str, file: str) -> BroughtCollective:
+    """Read MSCCL's XML and verify what it does.
 
     Raises
     ------
@@ -66,9 +69,8 @@ def read_msccl(path: str | Path) -> BroughtCollective:
     WrongCollectiveError
         If a rank does not end up with a chunk, or the steps wait for each other for ever.
     """
-    file = str(path)
     try:
-        root = ElementTree.fromstring(read_text(path))
+        root = ElementTree.fromstring(text)
     except ElementTree.ParseError as error:
         line, column = error.position
         raise ConfigError(f"not XML: {error}", file=file, line=line, column=column) from error
@@ -85,9 +87,10 @@ def read_msccl(path: str | Path) -> BroughtCollective:
     n = _whole(root, "ngpus", file)
     chunks = _whole(root, "nchunksperloop", file)
     blocks = [block for gpu in root.iter("gpu") for block in _blocks(gpu, n, file)]
-    player = _Player(op, n, chunks, root.get("inplace") == "1", root, file)
-    messages = player.play(blocks)
-    player.check()
+    inplace = root.get("inplace") == "1"
+    buffers = ChunkBuffers(f"{op} of {file}", op, n, chunks, inplace=inplace)
+    messages = _Player(buffers).play(blocks)
+    buffers.check()
     lost = _LOST.get(root.get("proto", "Simple"), 1.0)
     name = root.get("name") or Path(file).stem
     return BroughtCollective(name, op, n, lost / chunks, tuple(messages))
@@ -136,29 +139,11 @@ def _step(step: ElementTree.Element, file: str) -> _Step:
 
 
 class _Player:
-    """Buffers of all GPUs while the steps are taken."""
+    """Takes the steps of all threadblocks."""
 
-    def __init__(
-        self, op: str, n: int, chunks: int, inplace: bool, root: ElementTree.Element, file: str
-    ) -> None:
-        self.op, self.n, self.chunks, self.inplace, self.file = op, n, chunks, inplace, file
-        self.label = f"{op} of {file}"
-        self.each = chunks // n if op != "all-reduce" else chunks
-        self.held: dict[tuple[int, str, int], Content] = {}
-        for rank in range(n):
-            own = self.each if op == "all-gather" else chunks
-            for chunk in range(own):
-                self.held[self._place(rank, "i", chunk)] = Counter({(rank, chunk): 1})
-
-    def _place(self, rank: int, buffer: str, chunk: int) -> tuple[int, str, int]:
-        """Return where a chunk lies: in place, a rank's input is a part of its output, or is it."""
-        if self.inplace and buffer == "i" and self.op in {"all-gather", "all-reduce"}:
-            return rank, "o", chunk + (rank * self.each if self.op == "all-gather" else 0)
-        if self.inplace and buffer == "o" and self.op == "reduce-scatter":
-            return rank, "i", chunk + rank * self.each
-        if self.inplace and self.op == "all-to-all" and buffer == "i":
-            return rank, "o", chunk
-        return rank, buffer, chunk
+    def __init__(self, buffers: ChunkBuffers) -> None:
+        self.buffers, self.label = buffers, buffers.label
+        self.held, self._place = buffers.held, buffers.place
 
     def play(self, blocks: Sequence[_Block]) -> list[Message]:
         """Take all steps and return the messages."""
@@ -255,26 +240,3 @@ class _Player:
                 f"{block.done} of threadblock {block.number}, but has nothing there"
             )
         return self.held[place]
-
-    def check(self) -> None:
-        """Raise WrongCollectiveError unless every GPU has what the operation promises."""
-        for rank in range(self.n):
-            for chunk in range(self.each if self.op == "reduce-scatter" else self.chunks):
-                held = self.held.get(self._place(rank, "o", chunk), Counter())
-                wanted = self._wanted(rank, chunk)
-                if held == wanted:
-                    continue
-                less, more = wanted - held, held - wanted
-                parts = [f"misses the contribution of rank {r}" for r, _ in list(less)[:1]]
-                parts += [f"has too much of rank {r}" for r, _ in list(more)[:1]]
-                what = " and ".join(parts) if held else "misses it"
-                raise WrongCollectiveError(f"{self.label}: rank {rank}, chunk {chunk}: {what}")
-
-    def _wanted(self, rank: int, chunk: int) -> Content:
-        if self.op == "all-reduce":
-            return Counter({(r, chunk): 1 for r in range(self.n)})
-        if self.op == "reduce-scatter":
-            return Counter({(r, rank * self.each + chunk): 1 for r in range(self.n)})
-        source, part = divmod(chunk, self.each)
-        own = part if self.op == "all-gather" else rank * self.each + part
-        return Counter({(source, own): 1})

@@ -73,6 +73,9 @@ def _remaining(topology: Topology, source: Ints, target: Ints, left: Floats) -> 
     if not (np.isin(source, begin).all() and np.isin(target, end).all()):
         return None  # as it is behind every single switch: nothing to search
     graph = make_graph(topology.n_vertices, begin, end, left[links], topology.forwards)
-    choice = topology.ordinal[target].astype(np.int64)
+    # By their place in the node: equal nodes have equal rails.
+    own = topology.devices[topology.node_of[topology.devices] == topology.node_of[source[0]]]
+    first = int(topology.ordinal[own].min()) if len(own) else 0
+    choice = topology.ordinal[target].astype(np.int64) - first
     found, lost = widest_shortest(graph, source, target, choice)
     return None if len(lost) else Routes(found.ptr, links[found.links].astype(np.int32))

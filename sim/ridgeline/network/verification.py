@@ -35,7 +35,7 @@ class WrongCollectiveError(RidgelineError):
     """A collective does not do what its operation promises."""
 
 
-class _Moves(NamedTuple):
+class Moves(NamedTuple):
     """Messages of one wave of one round, slot by slot."""
 
     source: Ints
@@ -74,7 +74,7 @@ def verify_script(name: str, op: str, script: Script, pairs: Floats, n: int) -> 
     own = np.random.default_rng(2026).integers(1, 2**63, (places, slots), dtype=np.uint64) * 2 + 1
     own[n:] = 0
     data, has = own.copy(), _first_holders(op, script, places)
-    for round_, moves in enumerate(_waves(script)):
+    for round_, moves in enumerate(script_moves(script)):
         missing = np.flatnonzero(~has[moves.source, moves.slot])
         if len(missing):
             m = int(missing[0])
@@ -115,7 +115,7 @@ def verify_routes(name: str, script: Script, topology: Topology, vertex: Ints) -
                 )
 
 
-def _waves(script: Script) -> Iterator[_Moves]:
+def script_moves(script: Script) -> Iterator[Moves]:
     """Yield the messages of every wave of every round, in order."""
     for step in script.steps:
         for turn in range(step.repeat):
@@ -125,13 +125,13 @@ def _waves(script: Script) -> Iterator[_Moves]:
                     yield _moves(step, chosen, turn)
 
 
-def _moves(step: Step, chosen: Ints, turn: int) -> _Moves:
+def _moves(step: Step, chosen: Ints, turn: int) -> Moves:
     count = step.count[chosen]
     each = np.repeat(chosen, count)
     k = np.arange(len(each)) - np.repeat(np.cumsum(count) - count, count)
     base = step.base[each]
     slot = base + (step.first[each] - base + turn * step.shift[each] + k) % step.span[each]
-    return _Moves(step.source[each], step.target[each], slot, step.combine[each])
+    return Moves(step.source[each], step.target[each], slot, step.combine[each])
 
 
 def _check_shape(label: str, script: Script, n: int) -> None:
@@ -246,7 +246,7 @@ def _check_end(
 def _contributions(op: str, script: Script, places: int, slot: int) -> Ints:
     """[places, places] how often each has the contribution of each to one slot, at the end."""
     held: Ints = np.eye(places, dtype=np.int64)
-    for moves in _waves(script):
+    for moves in script_moves(script):
         own = moves.slot == slot
         before = held[moves.source[own]]
         for target, combine, carried in zip(
@@ -259,7 +259,7 @@ def _contributions(op: str, script: Script, places: int, slot: int) -> Ints:
 def _check_barrier(label: str, script: Script, n: int) -> None:
     places = n + len(script.vertices)
     heard = np.eye(places, dtype=bool)
-    for moves in _waves(script):
+    for moves in script_moves(script):
         before = heard.copy()
         for source, target in zip(moves.source.tolist(), moves.target.tolist(), strict=True):
             heard[target] |= before[source]

@@ -51,7 +51,7 @@ from ridgeline.parallel.steps.draft import Draft, Subject, draft_of
 from ridgeline.parallel.steps.endless import is_endless
 from ridgeline.parallel.steps.host import Host
 from ridgeline.parallel.steps.step import Step
-from ridgeline.parallel.steps.team import COLLECTIVE
+from ridgeline.parallel.steps.team import COLLECTIVE, Sent
 from ridgeline.parallel.steps.writer import Writer
 from ridgeline.workload.graph import Graph, Op, Same
 
@@ -109,6 +109,9 @@ class Lowered:
         Number of the kind of a cost row that is not of the first, and of each simulated rank.
     staying_bytes
         Memory level -> bytes of weights of a stage that stay there while all micro-batches pass.
+    shortest_cut
+        Seconds of the pipeline that is cut wherever it ends first, over those of one that a plan
+        has cut otherwise.
     """
 
     program: Program
@@ -122,6 +125,7 @@ class Lowered:
     whole: dict[str, int] = field(default_factory=dict)
     fastest_s: dict[int, float] = field(default_factory=dict)
     staying_bytes: dict[str, float] = field(default_factory=dict)
+    shortest_cut: float = 1.0
     kinds: tuple[KindOfDevice, ...] = ()
     kind_of_row: dict[int, int] = field(default_factory=dict)
     kind_of_rank: tuple[int, ...] = ()
@@ -194,9 +198,16 @@ def lower(
     n_parts = plan.pipeline * plan.virtual_stages
     costs = prices.costs(local)
     rates = peak_rates(cluster.device)
-    times = [cost.spans(rates).time_s for cost in costs] if n_parts > 1 else []
+    times = []
+    if n_parts > 1:
+        times = [cost.spans(rates).time_s for cost in costs]
+        group = mesh.groups(0, "tensor")[0]
+        shared = [tensor_s(op, wires, group) for op in local.ops]
+        times = [own_s + more_s for own_s, more_s in zip(times, shared, strict=True)]
     shares = _shares(plan, wires, mesh) if plan.replicas else None
-    pace = pace_of(plan, topology, [mesh.replica(k) for k in range(len(mesh.stages))])
+    pace = None
+    if plan.stage_balance == "even" or "stage_balance" not in dict(plan.decided):
+        pace = pace_of(plan, topology, [mesh.replica(k) for k in range(len(mesh.stages))])
     cut = _cut(Same(local), tuple(times), n_parts, plan.stage_balance, shares, pace)
     _check_ties(graph.name, plan, cut)
     staying = tuple(  # on devices of several kinds, whose caches differ, nothing stays
@@ -234,6 +245,7 @@ def lower(
         whole=sharded.whole,
         fastest_s=draft.fastest_s,
         staying_bytes=draft.staying,
+        shortest_cut=cut.shortest,
     )
     return with_kinds(lowered, draft.rows, others, kind_of_rank) if others else lowered
 
@@ -399,29 +411,43 @@ def _cut(
     return partition(key.graph, times, n_stages, where, shares, pace)
 
 
-def knows_pace(plan: Plan) -> bool:
-    """Whether a plan's stages are cut by what they send, too: one part of the layers each."""
-    return (
-        plan.pipeline > 1
-        and plan.virtual_stages == 1
-        and not plan.replicas
-        and plan.stage_balance == "even"
-    )
+def tensor_s(op: Op, wires: Wires, group: Ranks) -> float:
+    """Return the seconds of a collective of tensor-parallel ranks, 0 of another op.
+
+    Stages are balanced with it, as ops wait for it.
+
+    Parameters
+    ----------
+    group
+        The first group of tensor-parallel ranks.
+    """
+    if len(group) == 1 or op.kind not in COLLECTIVES:
+        return 0.0
+    sent = Sent.of(op)
+    if sent.dimension != "tensor" or sent.neighbours:
+        return 0.0
+    return wires.time_s(sent.op, group, sent.size_bytes) * sent.repeat
 
 
 def pace_of(plan: Plan, topology: Topology, stages: Sequence[Ranks]) -> Pace | None:
-    """Return the pace of a plan whose stages are cut by it.
+    """Return the pace of a plan's step; None: it has no pipeline, or one of unlike stages.
 
     Parameters
     ----------
     stages
         Ranks of every stage; those of equal place send to each other.
     """
-    if not knows_pace(plan):
+    if plan.pipeline == 1 or plan.replicas:
         return None
-    ends = [np.stack(pair, axis=1).astype(np.int64).tobytes() for pair in pairwise(stages)]
-    late_s, byte_s = zip(*(slowest_message(topology, pairs) for pairs in ends), strict=True)
-    return Pace(plan.micro_batches, late_s, byte_s, plan.schedule != "gpipe")
+    place = SCHEDULES[plan.schedule].place
+    parts = range(plan.pipeline * plan.virtual_stages)
+    found = []
+    for a, b in pairwise(place(part, plan.pipeline)[1] for part in parts):
+        ends = np.stack((stages[a], stages[b]), axis=1).astype(np.int64).tobytes()
+        found.append((0.0, 0.0) if a == b else slowest_message(topology, ends))
+    late_s, byte_s = zip(*found, strict=True)
+    back = not plan.forward_only
+    return Pace(plan.schedule, plan.micro_batches, late_s, byte_s, plan.virtual_stages, back)
 
 
 def _shares(plan: Plan, wires: Wires, mesh: Mesh) -> Shares:

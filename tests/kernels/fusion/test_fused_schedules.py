@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -205,8 +206,16 @@ def test_the_verb_prints_groups_and_why_they_end(
     assert "did you mean 'time'" in capsys.readouterr().err
 
 
-def test_a_device_without_such_a_level_is_refused() -> None:
+def test_a_device_without_such_a_level_is_refused(tmp_path: Path) -> None:
     network = rl.load_model("mlp")
     assert isinstance(network, rl.Model)
     with pytest.raises(RidgelineError, match=r"h100-sxm5-80gb describes no level.*l2\.keeps=true"):
         fuse(network, "h100-sxm5-80gb")
+    for kind, why in (
+        ("grid", "the memories of its cores keep what all ops need"),
+        ("bsp", "has no memory behind tile-memory, where all tensors"),
+    ):
+        path = tmp_path / f"{kind}.yaml"
+        path.write_text(device_template(kind), "utf-8")
+        with pytest.raises(RidgelineError, match=why):
+            fuse(network, str(path))

@@ -321,7 +321,10 @@ def test_power_meters_are_better_on_devices_left_out() -> None:
     lines = [row for _, row in read_csv(SHIPPED / "power_meters.csv", MAX_BYTES)]
     assert lines
     for row in lines:
-        assert float(row["error_left_out"]) < float(row["error_before"])
+        if row["error_left_out"]:
+            assert float(row["error_left_out"]) < float(row["error_before"])
+        else:  # one device alone: it halves the error
+            assert float(row["error_fitted"]) < 0.5 * float(row["error_before"])
         assert 0 < float(row["activity"]) <= 1
     assert power_meter("gemm", "bf16", "vllm") != power_meter("gemm", "bf16", "another")
     assert power_meter("gemm", "bf16", "another").settle_s > 0

@@ -100,6 +100,29 @@ class Piece(NamedTuple):
     far_bytes: float
 
 
+def _without_level(device: Device) -> str:
+    """Say why no level keeps tensors, and which could."""
+    far = device.far_memory
+    if device.memory[far].kind == "sram":
+        return (
+            f"{device.name} has no memory behind {far}, where all tensors are on chip as they are"
+        )
+    able = [
+        name
+        for name, level in device.memory.items()
+        if level.kind == "sram"
+        and keeping(
+            device.model_copy(
+                update={"memory": device.memory | {name: level.model_copy(update={"keeps": True})}}
+            )
+        )
+    ]
+    hint = "; the memories of its cores keep what all ops need"
+    if able:
+        hint = f"; set one, device.memory.{able[-1]}.keeps=true"
+    return f"{device.name} describes no level on chip that keeps tensors between ops{hint}"
+
+
 class FusionPricer:
     """Prices groups of a graph's ops on a device; pieces that are alike are priced once.
 
@@ -112,11 +135,7 @@ class FusionPricer:
     def __init__(self, graph: Graph, device: Device) -> None:
         levels = keeping(device)
         if not levels:
-            names = [n for n, level in device.memory.items() if level.kind == "sram"]
-            hint = f"; set one, device.memory.{names[-1]}.keeps=true" if names else ""
-            raise RidgelineError(
-                f"{device.name} describes no level on chip that keeps tensors between ops{hint}"
-            )
+            raise RidgelineError(_without_level(device))
         self.graph, self.device = graph, device
         self.level = levels[-1]
         self.room_bytes = room(device, self.level)

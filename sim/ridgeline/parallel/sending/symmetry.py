@@ -37,6 +37,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline.errors import CutOffError
 from ridgeline.network.routing import ADAPTIVE, ROUTINGS, routes
 from ridgeline.network.schedule import Schedule, closed_form_time_s, loads_of
 from ridgeline.network.topology import Floats, Topology
@@ -209,7 +210,8 @@ class _Nodes:
     of_rank, place
         [ranks] node, and number of the device there.
     kind
-        [nodes] equal where devices and the links between the node's own vertices are.
+        [nodes] equal where devices, the links between the node's own vertices, and the ways between
+        its devices are: of equally short ones, routing may take others in another node.
     links
         By node, its own links: those of equal nodes in the same order.
     """
@@ -241,11 +243,12 @@ class _Nodes:
         kind = np.zeros(n_nodes, np.int64)
         devices = np.zeros(len(node_of), np.bool_)
         devices[topology.devices] = True
+        ways = _ways_inside(topology, n_nodes, links)
         for node, own in enumerate(links):
             columns = (local[source[own]], local[target[own]], class_of[own])
             values = topology.bandwidth_bytes_per_s[own], topology.latency_s[own]
             own_devices = devices[members[begin[node] : begin[node + 1]]]
-            parts = (*columns, *values, own_devices, topology.energy_j_per_byte[own])
+            parts = (*columns, *values, own_devices, topology.energy_j_per_byte[own], ways[node])
             text = b"|".join(part.tobytes() for part in parts)
             kind[node] = numbers.setdefault(text, len(numbers))
         of_rank = node_of[topology.devices]
@@ -266,6 +269,41 @@ class _Nodes:
         return Schedule(
             schedule.op, schedule.algorithm, schedule.n_ranks, schedule.size_bytes, tuple(phases)
         )
+
+
+def _ways_inside(topology: Topology, n_nodes: int, links: Sequence[Ranks]) -> list[Ranks]:
+    """Return of every node the ways between its devices: links by their number there, or -1.
+
+    -2 divides them. Where messages are spread over all ways, none has to be told from others; where
+    there is no way, no two nodes are alike.
+    """
+    none = np.zeros(0, np.int64)
+    if ROUTINGS[topology.routing] in ADAPTIVE:
+        return [none] * n_nodes
+    devices = topology.devices.astype(np.int64)
+    home = topology.node_of[devices].astype(np.int64)
+    by_node = [devices[home == node] for node in range(n_nodes)]
+    pairs = [
+        np.array([(a, b) for a in own.tolist() for b in own.tolist() if a != b], np.int64)
+        for own in by_node
+    ]
+    ends = np.concatenate([none.reshape(0, 2), *(of.reshape(-1, 2) for of in pairs)])
+    if not len(ends):
+        return [none] * n_nodes
+    try:
+        found = routes(topology, ends[:, 0], ends[:, 1])
+    except CutOffError:
+        return [np.array([-3, node]) for node in range(n_nodes)]
+    number = np.full(topology.n_links, -1)
+    for own in links:
+        number[own] = np.arange(len(own))
+    hops = np.diff(found.ptr)
+    at = np.arange(len(found.links)) + np.repeat(np.arange(len(ends)), hops)
+    ways = np.full(len(found.links) + len(ends), -2)
+    ways[at] = number[found.links]
+    first = np.concatenate([[0], np.cumsum(hops + 1)])
+    count = np.cumsum([0, *(len(of) for of in pairs)])
+    return [ways[first[a] : first[b]] for a, b in pairwise(count.tolist())]
 
 
 class Share(NamedTuple):

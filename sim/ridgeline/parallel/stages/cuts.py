@@ -8,16 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
+from math import comb
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
+from ridgeline.parallel.stages.schedules import SCHEDULES
 from ridgeline.units import show
 
 Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
 _EQUAL = 1e-12  # relative: sums of the same layers in another order
 
@@ -128,38 +132,48 @@ class Pace(NamedTuple):
 
     Attributes
     ----------
+    schedule
+        By name.
     micro_batches
         Of a step.
     late_s, byte_s
-        [K - 1] seconds of a message behind each stage: ``late_s + byte_s * bytes``.
+        [P - 1] seconds of a message behind each part: ``late_s + byte_s * bytes``.
+    chunks
+        Parts of the chain on each stage of the pipeline.
     returns
-        Whether stages go back to a micro-batch as soon as they can (1F1B and its like).
+        Whether there is a backward pass.
     """
 
+    schedule: str
     micro_batches: int
     late_s: tuple[float, ...]
     byte_s: tuple[float, ...]
+    chunks: int = 1
     returns: bool = True
 
     def send_s(self, send_bytes: npt.ArrayLike) -> Floats:
-        """Return [K, N + 1] what the cut before each stage costs before each layer, both ways."""
+        """Return [2, P, N + 1] what the cut before each part costs before each layer, each way."""
         sizes = np.concatenate(([0.0], np.asarray(send_bytes, np.float64)))
         late_s, byte_s = np.array(self.late_s), np.array(self.byte_s)
-        found: Floats = np.zeros((len(late_s) + 1, len(sizes)))
-        found[1:] = 2 * (late_s[:, None] + byte_s[:, None] * sizes)
+        found: Floats = np.zeros((2, len(late_s) + 1, len(sizes)))
+        found[: 1 + self.returns, 1:] = late_s[:, None] + byte_s[:, None] * sizes
         return found
 
 
+_MOST_PLAYED = 2_000_000
+"""Slots of pipelines that are played to find a cut: some ten milliseconds."""
+
+
 def balance_step(
-    time_s: Sequence[float], stages: int, send_bytes: Sequence[float], pace: Pace
+    time_s: npt.ArrayLike, parts: int, send_bytes: Sequence[float], pace: Pace
 ) -> tuple[Stage, ...]:
-    """Cut a chain of N layers into stages so that the step is as short as can be (`step_cuts`).
+    """Cut a chain of N layers into parts so that the step is as short as can be (`step_cuts`).
 
     Parameters
     ----------
     time_s
-        [N] forward and backward time of every layer for one micro-batch.
-    stages
+        [N, 3] time of every layer for one micro-batch: forward, backward, gradients of weights.
+    parts
         At most N; none is empty.
     send_bytes
         [N] bytes that cross a cut behind each layer, in one direction; the last is not used.
@@ -167,19 +181,74 @@ def balance_step(
     Raises
     ------
     RidgelineError
-        If there are fewer layers than stages.
+        If there are fewer layers than parts.
     """
     from ridgeline.parallel.stages.step_cuts import step_cuts
 
-    first = balance(time_s, stages)
-    if stages == 1:
+    work = np.asarray(time_s, np.float64)
+    first = balance(work.sum(axis=1).tolist(), parts)
+    if parts == 1:
         return first
-    send_s = pace.send_s(send_bytes)
-    until = np.concatenate(([0.0], np.cumsum(np.asarray(time_s, np.float64))))
-    weight = float(max(pace.micro_batches - 1, 1))  # memory and updates are even, too
     known = np.array([0, *(stage.stop for stage in first)], np.int64)
-    cuts = step_cuts(until, send_s, stages, weight, pace.returns, known)
+    played = _played(work, parts, send_bytes, pace)
+    runs = played[3]
+    every = comb(len(work) - 1, parts - 1) * int(runs[:, 0].sum()) <= _MOST_PLAYED
+    cuts = step_cuts(*played, every, _MOST_PLAYED, known)
     return tuple(Stage(i, j) for i, j in pairwise(cuts.tolist()))
+
+
+def shortest_share(
+    time_s: npt.ArrayLike, where: Sequence[int], send_bytes: Sequence[float], pace: Pace
+) -> float:
+    """Return the seconds of the pipeline of `balance_step` over those of one that is cut so.
+
+    Parameters
+    ----------
+    where
+        [P + 1] the first layer of every part, and the number of layers.
+    """
+    from ridgeline.parallel.stages.step_cuts import step_s
+
+    parts = len(where) - 1
+    played = _played(np.asarray(time_s, np.float64), parts, send_bytes, pace)
+    best = [0, *(stage.stop for stage in balance_step(time_s, parts, send_bytes, pace))]
+    found_s = [float(step_s(*played, np.array(cuts, np.int64))) for cuts in (best, where)]
+    return found_s[0] / found_s[1] if found_s[1] else 1.0
+
+
+def _played(
+    work: Floats, parts: int, send_bytes: Sequence[float], pace: Pace
+) -> tuple[Floats, Floats, Ints, Ints, int]:
+    """Return what `step_cuts` plays pipelines by: its first five parameters."""
+    schedule = SCHEDULES[pace.schedule]
+    if not schedule.splits_backward:
+        work = np.stack([work[:, 0], work[:, 1] + work[:, 2], np.zeros(len(work))], axis=1)
+    until = np.zeros((3, len(work) + 1))
+    until[:, 1:] = np.cumsum(work, axis=0).T
+    slots, runs = _slots(pace.schedule, parts // pace.chunks, pace.micro_batches, pace.chunks)
+    total = pace.micro_batches if schedule.flushes else -pace.micro_batches
+    return until, pace.send_s(send_bytes), slots, runs, total
+
+
+@lru_cache(maxsize=64)
+def _slots(name: str, stages: int, micro_batches: int, chunks: int) -> tuple[Ints, Ints]:
+    """Return the slots of one or two runs of a pipeline (`step_cuts`).
+
+    Two where there are so many micro-batches, or the pipeline never ends, that their pace tells of
+    the others.
+    """
+    schedule = SCHEDULES[name]
+    few = micro_batches <= 4 * stages and schedule.flushes
+    found, runs = [], []
+    for count in (micro_batches,) if few else (2 * stages, 3 * stages):
+        arrays = schedule.arrays(stages, count, chunks)
+        stage = np.repeat(np.arange(stages), np.diff(arrays.stage_ptr))
+        part_of = [[schedule.part(c, k, stages) for k in range(stages)] for c in range(chunks)]
+        part = np.array(part_of, np.int64)[arrays.chunk, stage]
+        columns = (stage, arrays.phase, arrays.micro_batch, part)
+        found.append(np.stack(columns, axis=1).astype(np.int64))
+        runs.append((len(stage), count))
+    return np.concatenate(found), np.array(runs, np.int64)
 
 
 def _between(each: Floats) -> Floats:

@@ -14,16 +14,26 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.recomputing.ops import once
-from ridgeline.parallel.stages.chain import Unit, layers, units
-from ridgeline.parallel.stages.cuts import Pace, Stage, balance, balance_given, balance_step
+from ridgeline.parallel.stages.chain import Unit, layer_starts, layers, units
+from ridgeline.parallel.stages.cuts import (
+    Pace,
+    Stage,
+    balance,
+    balance_given,
+    balance_step,
+    shortest_share,
+)
 from ridgeline.parallel.stages.places import HELD, copies, places
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass
 
 Cut = Literal["even", "layers", "ends"]
+PASS_COLUMN = {Pass.FORWARD: 0, Pass.WEIGHT_GRADIENT: 2}
+"""Of seconds by pass: the other passes are backward, column 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,10 +82,17 @@ class Tie:
 
 @dataclass(frozen=True)
 class Partition:
-    """The stages in order, and the weights that they share."""
+    """The stages in order, and the weights that they share.
+
+    Attributes
+    ----------
+    shortest
+        Seconds of the pipeline that is cut wherever it ends first, over those of this one.
+    """
 
     parts: tuple[Part, ...]
     ties: tuple[Tie, ...] = ()
+    shortest: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +133,8 @@ def partition(
     shares
         Of stages with different numbers of replicas.
     pace
-        Of a step, which even cuts make as short as can be; None: only stages' times count.
+        Of a step, which even cuts make as short as can be, and others are compared by; None: only
+        stages' times count.
 
     Raises
     ------
@@ -128,10 +146,10 @@ def partition(
     found = units(graph)
     if cut == "even":
         parts = [unit.ops for unit in found]
-        weights = [sum(time_s[i] for i in part if _repeats(graph.ops[i])) for part in parts]
+        each_s = pass_times(graph, time_s, parts)
     else:
         parts = layers(graph, found, ends=cut == "ends")
-        weights = [1.0] * len(parts)
+        each_s = np.ones((len(parts), 1))
     if len(parts) < n_stages:
         between = "" if cut == "even" else " between its layers"
         raise ConfigError(
@@ -140,26 +158,37 @@ def partition(
             field="plan.pipeline",
         )
     home = [0] * len(graph.ops)
-    stages = _balanced(graph, found, parts, weights, n_stages, cut, shares, pace)
+    stages = _balanced(graph, found, parts, each_s, n_stages, cut, shares, pace)
     for number, stage in enumerate(stages):
         for part in parts[stage.first : stage.stop]:
             for i in part:
                 home[i] = number
-    return _Cutter(graph, home, n_stages).cut()
+    done = _Cutter(graph, home, n_stages).cut()
+    if pace is None or cut == "even":
+        return done
+    starts = [*layer_starts(graph, found, ends=cut == "ends"), len(found)]
+    where = [*(starts[stage.first] for stage in stages), len(found)]
+    each_s = pass_times(graph, time_s, [unit.ops for unit in found])
+    return replace(done, shortest=shortest_share(each_s, where, _sizes(found), pace))
+
+
+def _sizes(found: Sequence[Unit]) -> list[int]:
+    return [unit.send_bytes for unit in found]
 
 
 def _balanced(
     graph: Graph,
     found: Sequence[Unit],
     parts: Sequence[tuple[int, ...]],
-    weights: Sequence[float],
+    each_s: npt.NDArray[np.float64],
     n_stages: int,
     cut: Cut,
     shares: Shares | None,
     pace: Pace | None,
 ) -> tuple[Stage, ...]:
     if shares is None and pace is not None and cut == "even":
-        return balance_step(weights, n_stages, [unit.send_bytes for unit in found], pace)
+        return balance_step(each_s, n_stages, _sizes(found), pace)
+    weights = each_s.sum(axis=1).tolist()
     if shares is None:
         return balance(weights, n_stages)
     if cut != "even":  # so many layers of every stage's replicas together
@@ -176,6 +205,18 @@ def _balanced(
         send_s=np.outer([unit.send_bytes for unit in found], shares.send_s_per_byte),
         sync_s=np.outer(summed, shares.sync_s_per_byte),
     )
+
+
+def pass_times(
+    graph: Graph, time_s: Sequence[float], parts: Sequence[Sequence[int]]
+) -> npt.NDArray[np.float64]:
+    """Return [parts, 3] seconds of a micro-batch: forward, backward, gradients of weights."""
+    found = np.zeros((len(parts), 3))
+    for row, part in zip(found, parts, strict=True):
+        for i in part:
+            if _repeats(graph.ops[i]):
+                row[PASS_COLUMN.get(graph.ops[i].pass_, 1)] += time_s[i]
+    return found
 
 
 def _repeats(op: Op) -> bool:

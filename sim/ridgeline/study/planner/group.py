@@ -34,7 +34,7 @@ class Group:
         experts that ranks share; kept of a micro-batch until the backward pass; most beside it then
         (see `held_by_unit`).
     balanced
-        [U] time by which stages are balanced.
+        [U, 3] seconds by which stages are balanced: forward, backward, gradients of weights.
     send_bytes
         [U] bytes that cross a cut behind each unit (`chain.Unit`).
     waited
@@ -81,10 +81,10 @@ class Group:
                 of = np.append(np.flatnonzero(self.starts), len(self.work))
                 parts = balance([1.0] * (len(of) - 1), stages)
             elif pace is None:
-                parts = balance(self.balanced.tolist(), stages)
+                parts = balance(self.balanced.sum(axis=1).tolist(), stages)
             else:
                 send_bytes = self.send_bytes.tolist()
-                parts = balance_step(self.balanced.tolist(), stages, send_bytes, pace)
+                parts = balance_step(self.balanced, stages, send_bytes, pace)
             self._cuts[known] = of[[p.first for p in parts] + [parts[-1].stop]].astype(np.int64)
         return self._cuts[known]
 

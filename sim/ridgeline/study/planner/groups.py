@@ -20,13 +20,14 @@ from ridgeline.parallel.division.divide import ShardedGraph, ShardingSpec, divid
 from ridgeline.parallel.division.experts import expert_weights, with_experts
 from ridgeline.parallel.division.ring import HOP
 from ridgeline.parallel.division.shard import COLLECTIVES
-from ridgeline.parallel.lower import Moving, moving
+from ridgeline.parallel.lower import Moving, moving, tensor_s
 from ridgeline.parallel.plans.layers import kind_of
 from ridgeline.parallel.plans.mesh import Mesh
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.prices import FEW_GRAPHS, Prices
 from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
 from ridgeline.parallel.sending.wires import FarMemory, Wires
+from ridgeline.parallel.stages.partition import pass_times
 from ridgeline.parallel.stages.places import places
 from ridgeline.parallel.steps.sums import adds, casts, sum_bytes
 from ridgeline.parallel.steps.team import Sent
@@ -274,8 +275,9 @@ class Groups:
 
     def _like(self, told: Told, key: Key) -> Like:
         """Return all that the costs of a group follow from."""
-        collectives = (op for op in told.graph.ops if op.kind in COLLECTIVES and op.kind != HOP)
+        collectives = [op for op in told.graph.ops if op.kind in COLLECTIVES and op.kind != HOP]
         sent = [self._group_s(op, key) for op in collectives]
+        sent += [self._tensor_s(op, key) for op in collectives]
         return key, self._of_group(key.tensor), self.prices.slower, tuple(sent)
 
     def _by_unit(self, told: Told, key: Key) -> Ops:
@@ -283,10 +285,9 @@ class Groups:
         gradients = frozenset(weight_gradients(graph).values())
         home = _homes(told)
         usual_s = [self._alone_s(cost) for cost in self.prices.costs(graph)]
-        inside = np.array([op.pass_ is not Pass.UPDATE for op in graph.ops])
-        balanced: Floats = np.bincount(_units(told), np.array(usual_s) * inside, len(parts)).astype(
-            float
-        )
+        shared = (self._tensor_s(op, key) for op in graph.ops)
+        each_s = [own_s + more_s for own_s, more_s in zip(usual_s, shared, strict=True)]
+        balanced = pass_times(graph, each_s, [part.ops for part in parts])
         costs = self.prices.least_costs(graph.ops, graph)
         alone_s = [self._alone_s(cost) for cost in costs]
         per_op = np.zeros((len(graph.ops), 5))
@@ -364,6 +365,10 @@ class Groups:
             energy = op_energy_j(cost, self.cluster.device)
             self.made.energies[id(cost)] = energy["total"] - energy["static"]
         return self.made.energies[id(cost)]
+
+    def _tensor_s(self, op: Op, key: Key) -> float:
+        """Return the seconds of a collective by which stages are balanced, as `lower` does."""
+        return tensor_s(op, self.wires, np.arange(key.tensor))
 
     def _group_s(self, op: Op, key: Key) -> float:
         """Return the least seconds of a collective between ranks that share an op, or samples."""

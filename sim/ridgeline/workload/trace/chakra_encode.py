@@ -25,6 +25,11 @@ def field(number: int, payload: bytes | int) -> bytes:
     return varint(number << 3 | 2) + varint(len(payload)) + payload
 
 
+def message(payload: bytes) -> bytes:
+    """Write a message of a stream: its length and its fields."""
+    return varint(len(payload)) + payload
+
+
 def attribute(name: str, value: bool | int | float | str) -> bytes:
     """Write an attribute of a node, as its field."""
     head = field(1, name.encode())

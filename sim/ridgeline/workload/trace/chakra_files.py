@@ -53,9 +53,22 @@ def groups_of(path: Path, prefix: str, options: Mapping[str, Any]) -> dict[str, 
 
 def rank_files(path: Path) -> list[Path]:
     """Return the files of all ranks, in order, or raise ConfigError if one is missing."""
-    prefix = prefix_of(path)
     if path.exists() and not _NAME.fullmatch(path.name):
         return [path]
+    prefix, found = prefix_of(path), found_files(path)
+    for rank in range(len(found)):
+        if rank not in found:
+            raise ConfigError(
+                f"the trace of rank {rank} is missing ({prefix}.{rank}.et); there are"
+                f" {len(found)} files up to rank {max(found)}",
+                file=str(path),
+            )
+    return [found[rank] for rank in range(len(found))]
+
+
+def found_files(path: Path) -> dict[int, Path]:
+    """Return the files of a trace by rank, as far as there are any; raise ConfigError if none."""
+    prefix = prefix_of(path)
     found = {}
     try:
         for file in path.parent.iterdir():
@@ -68,14 +81,7 @@ def rank_files(path: Path) -> list[Path]:
         raise ConfigError("there is no such trace", file=str(path))
     if len(found) > MAX_RANKS:
         raise ConfigError(f"more than {MAX_RANKS} ranks", file=str(path))
-    for rank in range(len(found)):
-        if rank not in found:
-            raise ConfigError(
-                f"the trace of rank {rank} is missing ({prefix}.{rank}.et); there are"
-                f" {len(found)} files up to rank {max(found)}",
-                file=str(path),
-            )
-    return [found[rank] for rank in range(len(found))]
+    return dict(sorted(found.items()))
 
 
 def prefix_of(path: Path) -> str:

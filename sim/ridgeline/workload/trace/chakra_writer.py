@@ -18,7 +18,7 @@ _TYPE_OF = {TaskKind.MARK: 1, TaskKind.MEMORY: 2, TaskKind.COMPUTE: 4, TaskKind.
 def rank_bytes(execution: Execution, index: int) -> bytes:
     """Return the trace of ``execution.ranks[index]`` as the content of its file."""
     e = execution
-    parts = [_message(encode.field(1, VERSION.encode()))]
+    parts = [encode.message(encode.field(1, VERSION.encode()))]
     first, last = int(e.task_ptr[index]), int(e.task_ptr[index + 1])
     for task in range(first, last):
         kind = TaskKind(int(e.kind[task]))
@@ -35,7 +35,7 @@ def rank_bytes(execution: Execution, index: int) -> bytes:
                 node += encode.field(number, round(seconds * 1e6))
         for name, value in _attributes(e, task, kind, int(e.ranks[index])):
             node += encode.attribute(name, value)
-        parts.append(_message(node))
+        parts.append(encode.message(node))
     return b"".join(parts)
 
 
@@ -74,10 +74,6 @@ def _attributes(
 
 def _whole_or_real(value: float) -> int | float:
     return int(value) if float(value).is_integer() and value < 2**63 else float(value)
-
-
-def _message(payload: bytes) -> bytes:
-    return encode.varint(len(payload)) + payload
 
 
 def groups_text(execution: Execution) -> str:
