@@ -59,7 +59,7 @@ def test_no_bound_is_above_the_engine(node: Path, model: str, batch: int, capaci
     cluster = load_cluster(str(node), {"device.memory.l2.capacity": capacity})
     one = searcher(model, cluster, 4, batch, precision="bf16-mixed")
     found = shares(one, random.Random(capacity), 40)
-    assert len(found) >= 3
+    assert len(found) >= 2
     assert max(found) <= 1 + 1e-9
     assert max(found) > 0.9
 

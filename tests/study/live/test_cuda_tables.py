@@ -8,7 +8,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-import torch
+
+torch = pytest.importorskip("torch")
 
 from ridgeline.cli import execute
 from ridgeline.hardware import load_device

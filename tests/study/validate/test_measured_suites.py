@@ -326,6 +326,6 @@ def test_power_meters_are_better_on_devices_left_out() -> None:
         else:  # one device alone: it halves the error
             assert float(row["error_fitted"]) < 0.5 * float(row["error_before"])
         assert 0 < float(row["activity"]) <= 1
-    assert power_meter("gemm", "bf16", "vllm") != power_meter("gemm", "bf16", "another")
+    assert power_meter("gemm", "bf16", "trtllm") != power_meter("gemm", "bf16", "another")
     assert power_meter("gemm", "bf16", "another").settle_s > 0
     assert power_meter("rnn", "", "") is NO_METER
