@@ -53,15 +53,21 @@ def test_less_power_is_never_faster(size: int, watts: list[float], name: str) ->
 def test_what_is_drawn_is_the_limit_where_it_is_reached(limit: float) -> None:
     """At one voltage the time is the energy of the events over what the limit leaves to them."""
     fixed: dict[str, Any] = {"voltage_floor.value": 1.0}
+    device = load_device("v100-sxm2-16gb", {**fixed, "power_limit": "10 kW"})
+    cost, rates = gemm(4096, 4096, 4096, device=device).priced.cost, peak_rates(device)
     free_s, free_w = drawn_w("v100-sxm2-16gb", 4096, **fixed)
     time_s, power_w = drawn_w("v100-sxm2-16gb", 4096, power_limit=f"{limit} W", **fixed)
-    idle_w = load_device("v100-sxm2-16gb").idle_power.value
+    idle_w = device.idle_power.value
     if limit >= free_w:
         assert (time_s, power_w) == (free_s, free_w)
     else:
+        # the tile that is fastest at full clock; another one may be faster, and draw less
+        expected_s = free_s * (free_w - idle_w) / (limit - idle_w)
+        within = load_device("v100-sxm2-16gb", {**fixed, "power_limit": f"{limit} W"})
+        of_this_tile = PowerLimit(within, rates).limited(cost)
+        assert of_this_tile.spans(rates).time_s == pytest.approx(expected_s)
+        assert time_s <= expected_s * (1 + 1e-9)
         assert power_w <= limit * (1 + 1e-9)
-        # of the tile that is fastest at full clock; another one may be faster
-        assert time_s <= free_s * (free_w - idle_w) / (limit - idle_w) * (1 + 1e-9)
 
 
 @settings(max_examples=25, deadline=None)

@@ -51,6 +51,7 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
         "pipeline": pipeline,
         "virtual_stages": chunks,
         "schedule": "interleaved" if chunks > 1 else "1f1b",
+        "stage_balance": "layers",  # even cuts do not see what experts exchange (0174)
         "global_batch": data * pipeline * rounds,
         "zero_stage": draw(st.integers(0, 2)),
         "overlap__gradients": draw(st.booleans()),
@@ -63,9 +64,8 @@ def test_the_same_is_done_and_no_later(plan: dict[str, Any]) -> None:
     apart, together = step(**plan), step(**plan, overlap__moe_a2a=True)
     assert together.flops_per_step == apart.flops_per_step
     assert together.traffic_bytes == pytest.approx(apart.traffic_bytes)
-    # what is ready first is done first, which may be the wrong one, most so of few micro-batches of
-    # stages that are cut without regard to experts: but never by much
-    assert together.step_time_s <= apart.step_time_s * 1.06
+    # what is ready first is done first, which may be the wrong one: but never by much
+    assert together.step_time_s <= apart.step_time_s * 1.02
     for queue in ("compute", "network-expert"):
         of = streams(apart, queue)
         assert of == streams(together, queue)

@@ -75,6 +75,10 @@ def calibrate_(
 
     path = Path(out)
     if device == "cuda" and not from_:
+        if node is not None or rows_of is not None:
+            raise RidgelineError("--node and --rows-of belong to --from")
+        if threads is not None:
+            raise RidgelineError("--threads is of the cpu; a CUDA device has all of its processors")
         document.check_writable(path)
         tables_ = Path(tables or f"{path.stem}-tables")
         length = seconds if seconds is not None else 20.0 if quick else 120.0
@@ -120,8 +124,13 @@ def _on_cuda(
     base: str | None, path: Path, folder: Path, seconds: float, seed: int, *, json: bool
 ) -> None:
     """Measure the kernels of a CUDA device, and calibrate a device by their tables."""
+    from ridgeline.hardware.load import load_device
     from ridgeline.study.calibrate.cuda_tables import base_of, device_name, measure_tables
 
+    if seconds <= 0:
+        raise RidgelineError(f"seconds must be more than 0, found {seconds:g}")
+    if base is not None:
+        load_device(base)  # before anything is measured
     key = base_of(device_name(), base)
     made = measure_tables(key, seconds, seed, said)
     files_ = made.write(folder)

@@ -121,7 +121,7 @@ def measure_tables(key: str, seconds: float, seed: int, said: Callable[[str], No
     Raises
     ------
     RidgelineError
-        If PyTorch is not installed, or finds no such device.
+        If PyTorch is not installed, or finds no such device; if no call was measured.
     """
     torch = _torch()
     from ridgeline.study.calibrate.cuda_calls import CudaCall, calls
@@ -169,6 +169,8 @@ def measure_tables(key: str, seconds: float, seed: int, said: Callable[[str], No
             row["board_limit_w"] = "" if limit_w is None else f"{limit_w:g}"
             row["clock_mhz"] = f"{reading.clock_hz * 1e-6:g}"
             row["temperature_c"] = f"{reading.temperature_c:g}"
+    if not timed:
+        raise RidgelineError(f"no call was measured in {seconds:g} s; allow more by --seconds")
     notes = [f"{count} not measured: {why}" for why, count in refused.items()]
     if not clock.has_meter:
         notes.append("power is not measured: nvidia-ml-py is not installed, or has no counter")
