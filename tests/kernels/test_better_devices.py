@@ -16,7 +16,8 @@ LIMITED = ("l4", "t4", "mi300x", "rtx-4090", "l40s", "b200")
 CASES = 60
 WAITING = 0.02
 """Time in which memory and arithmetic do not hide each other counts as fixed while the clock
-falls (`clock`); of 29,400 random cases 13 were slower, by 1 % but for two of MI300X (5 and 4 %)."""
+falls (`clock`); of 29,400 random cases 13 were slower, by up to 2 % but for two of MI300X (5 and
+4 %; decision 0133)."""
 
 
 def _times(value: Sourced[float], factor: float) -> Sourced[float]:

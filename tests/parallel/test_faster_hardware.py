@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
+from check_faster import PARTS, check, faster, step_s
 from ridgeline.hardware import load_cluster
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import load_model
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from check_faster import PARTS, check, faster, step_s
 
 
 def test_a_sample_of_random_plans_on_shipped_machines() -> None:

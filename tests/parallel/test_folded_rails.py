@@ -5,20 +5,16 @@ Two cases that random fabrics of ``benchmarks/check_folding.py`` had shown (deci
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from check_folding import DEVICE, ENERGY, SAME, difference, models
 from ridgeline.hardware import load_cluster
 from ridgeline.network.rings import ring_channels
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.simulation import shared_topology, simulate
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
-from check_folding import DEVICE, ENERGY, SAME, difference, models
 
 NODE = """
 kind: node

@@ -277,38 +277,29 @@ def _heads(seed: int) -> Iterator[_Heads]:
 
 def _attention(seed: int, backend: str) -> Iterator[CudaCall]:
     for heads in _heads(seed):
+        yield _attending(heads, backend)
 
-        def make(heads: _Heads = heads) -> Run:
-            tensors = heads.tensors()
 
-            def run() -> torch.Tensor:
-                with sdpa_kernel(_BACKENDS[backend]):
-                    return heads.attend(*tensors)
+def _attending(heads: _Heads, backend: str) -> CudaCall:
+    def make() -> Run:
+        tensors = heads.tensors()
 
-            return run
+        def run() -> torch.Tensor:
+            with sdpa_kernel(_BACKENDS[backend]):
+                return heads.attend(*tensors)
 
-        fields = {**heads.fields("fwd"), "kernel": backend}
-        yield CudaCall("attention", fields, heads.bytes, heads.flops, make)
+        return run
+
+    fields = {**heads.fields("fwd"), "kernel": backend}
+    return CudaCall("attention", fields, heads.bytes, heads.flops, make)
 
 
 def _decoding(seed: int) -> Iterator[CudaCall]:
     for x, y, z in points(3, seed):
         kv_heads, seq = between(1, 16, x), _multiple(between(128, 32768, y), 128)
         heads = _Heads(between(1, 256, z), 8 * kv_heads, kv_heads, 128, 1, seq, causal=True)
-        if heads.bytes > _STREAMED[1]:
-            continue
-
-        def make(heads: _Heads = heads) -> Run:
-            tensors = heads.tensors()
-
-            def run() -> torch.Tensor:
-                with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
-                    return heads.attend(*tensors)
-
-            return run
-
-        fields = {**heads.fields("fwd"), "kernel": "flash"}
-        yield CudaCall("attention", fields, heads.bytes, heads.flops, make)
+        if heads.bytes <= _STREAMED[1]:
+            yield _attending(heads, "flash")
 
 
 def _backward(seed: int) -> Iterator[CudaCall]:

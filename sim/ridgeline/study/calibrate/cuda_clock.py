@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import statistics
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,8 +133,7 @@ class CudaClock:
 
     def _graph(self, call: CudaCall, least_s: float) -> tuple[torch.cuda.CUDAGraph, int]:
         """Capture calls, one after the other, that take so long; with their number."""
-        torch.backends.cuda.matmul.allow_tf32 = call.tf32
-        torch.backends.cudnn.allow_tf32 = call.tf32
+        _allow_tf32(call)
         wanted = int(_CACHES * self._cache_bytes / call.bytes) + 1
         room = max(1, int(_MEMORY_SHARE * self._memory_bytes / call.bytes))
         runs = [call.make() for _ in range(min(_COPIES, wanted, room))]
@@ -165,8 +163,7 @@ def kernel_name(call: CudaCall) -> str:
     """Return the name of the kernel of a call that takes longest, as the profiler has it."""
     from torch.profiler import ProfilerActivity, profile
 
-    torch.backends.cuda.matmul.allow_tf32 = call.tf32
-    torch.backends.cudnn.allow_tf32 = call.tf32
+    _allow_tf32(call)
     run = call.make()
     run()
     torch.cuda.synchronize()
@@ -178,12 +175,20 @@ def kernel_name(call: CudaCall) -> str:
     return "" if longest is None else str(longest.name)
 
 
-def _open_meter() -> tuple[Any, Any] | None:
-    with suppress(Exception):  # not installed, no driver, or a board without such a counter
-        import pynvml
+def _allow_tf32(call: CudaCall) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = call.tf32
+    torch.backends.cudnn.allow_tf32 = call.tf32
 
+
+def _open_meter() -> tuple[Any, Any] | None:
+    try:
+        import pynvml
+    except ModuleNotFoundError:
+        return None
+    try:
         pynvml.nvmlInit()
         board = pynvml.nvmlDeviceGetHandleByIndex(0)
         pynvml.nvmlDeviceGetTotalEnergyConsumption(board)
-        return pynvml, board
-    return None
+    except pynvml.NVMLError:  # no driver, or a board without such a counter
+        return None
+    return pynvml, board
