@@ -16,8 +16,7 @@ from pods import write_pod
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.plans.checks import DIMENSIONS
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.plan import DIMENSIONS, Plan
 from ridgeline.parallel.plans.resolved import ALTERNATING
 from ridgeline.report.account import union
 from ridgeline.report.result import Result
