@@ -29,7 +29,7 @@ Indices = npt.NDArray[np.int32]
 Array = TypeVar("Array", bound=np.generic)
 
 DEVICE = "device"
-MAX_DEVICES = 65_536
+MAX_DEVICES = 262_144
 """Largest topology that is drawn; every link is a row of its own."""
 
 

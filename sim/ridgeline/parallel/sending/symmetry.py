@@ -348,8 +348,12 @@ class Symmetry:
     calls
         What steps of the plan usually send (`usual_calls`).
     most
-        Classes of places that can be afforded. Where there are more, all places are taken as one
-        class, and for each call the slowest flow stands for all: nearly a bound.
+        Classes of places that can be afforded. Where there are more, all places with ranks of the
+        same kinds are taken as one class, and for each call the slowest flow of a class stands for
+        all: nearly a bound.
+    kind_of_rank
+        [ranks] equal where the devices are, and as fast: ranks of unlike kinds are not equivalent.
+        None: all are.
 
     Attributes
     ----------
@@ -361,14 +365,27 @@ class Symmetry:
         Whether one flow is like all others of its class.
     """
 
-    def __init__(self, topology: Topology, mesh: Mesh, calls: Sequence[Call], most: int) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        mesh: Mesh,
+        calls: Sequence[Call],
+        most: int,
+        kind_of_rank: Ranks | None = None,
+    ) -> None:
         self.topology, self.most = topology, most
         self.place_of, self.stage_of = np.zeros((2, topology.n_devices), np.int64)
+        self._kind_of = np.zeros(topology.n_devices, np.int64)
+        if kind_of_rank is not None:
+            self._kind_of[: len(kind_of_rank)] = kind_of_rank
+        self.n_places = len(mesh.replica(0))
+        self._kinds = np.zeros(self.n_places, np.uint64)
         for stage in range(len(mesh.stages)):
             ranks = mesh.replica(stage)
             self.place_of[ranks] = np.arange(len(ranks))
             self.stage_of[ranks] = stage
-        self.n_places = len(mesh.replica(0))
+            if self._kind_of.any():
+                self._kinds = _mixed(self._kinds, self._kind_of[ranks])
         self._calls = {_key(call): call for call in calls}
         self._missed: dict[tuple[object, ...], Call] = {}
         self.refine()
@@ -398,7 +415,7 @@ class Symmetry:
         classes = {name: hash_of(name) for name in topology.link_classes}
         of_class = np.array([classes[name] for name in topology.link_class], np.uint64)
         link = _mixed(of_class, _digits(topology.bandwidth_bytes_per_s))
-        place, known = np.zeros(self.n_places, np.uint64), 0
+        place, known = self._kinds.copy(), 0
         while flows:
             flow = _flow_colours(begin, loads, link, members, place)
             place = _mixed(place, self._at_places(members, flow))
@@ -406,7 +423,7 @@ class Symmetry:
             found = _n_colours(place)
             if found > self.most:
                 self.exact = False
-                place[:] = 0
+                place = self._kinds.copy()
                 break
             found += _n_colours(link) + _n_colours(flow)
             if found == known:
@@ -482,9 +499,10 @@ class Symmetry:
         Links outside of the nodes stand for themselves.
         """
         topology = self.topology
-        stages: dict[int, set[int]] = {}
+        stages: dict[int, set[tuple[int, int]]] = {}
         for rank, node in enumerate(topology.node_of[topology.devices].tolist()):
-            stages.setdefault(node, set()).add(int(self.stage_of[rank]))
+            of_rank = int(self.stage_of[rank]), int(self._kind_of[rank])
+            stages.setdefault(node, set()).add(of_rank)
         stage_sets = {node: tuple(sorted(found)) for node, found in stages.items()}
         found: dict[object, int] = {}
         like = np.arange(topology.n_links)
@@ -527,16 +545,16 @@ class Symmetry:
     def _price(self, call: Call, which: int) -> PricedCall:
         schedule = schedule_of(call.op, self.topology, call.groups[which], call.size_bytes)
         regime = _key(call._replace(size_bytes=0)), schedule.algorithm, len(schedule.phases)
+        kin = frozenset(self.class_of[self.place_of[call.groups[which]]].tolist())
         if not self.exact:
-            if regime not in self._of_regime:
-                self._of_regime[regime] = self._slowest(call)
-            slow, fast, shares = self._of_regime[regime]
+            if (regime, kin) not in self._of_regime:
+                self._of_regime[regime, kin] = self._slowest(call, kin)
+            slow, fast, shares = self._of_regime[regime, kin]
             of_slow, of_fast = (
                 schedule_of(call.op, self.topology, call.groups[i], call.size_bytes)
                 for i in (slow, fast)
             )
             return PricedCall(of_slow, shares, closed_form_time_s(of_fast, self.topology))
-        kin = frozenset(self.class_of[self.place_of[call.groups[which]]].tolist())
         if (regime, kin) not in self._shares:
             flows = flows_of(self.topology, call)
             if not self._is_equitable(call, flows):
@@ -545,8 +563,10 @@ class Symmetry:
             self._shares[regime, kin] = self._shared(flows, alike, which)
         return PricedCall(schedule, self._shares[regime, kin])
 
-    def _slowest(self, call: Call) -> tuple[int, int, list[Share]]:
-        """Return the group that takes longest while all others are at it, and its shares.
+    def _slowest(self, call: Call, kin: frozenset[int]) -> tuple[int, int, list[Share]]:
+        """Return the group of a class that takes longest while all its like are at it.
+
+        And its shares.
 
         Between them the group that takes least alone.
 
@@ -554,11 +574,13 @@ class Symmetry:
         it that share a node with them.
         """
         groups = np.arange(len(call.groups))
+        if len(set(self.class_of.tolist())) > 1:
+            groups = np.flatnonzero([one == kin for one in self.kin(call.groups)])
         picks = groups
         if self.topology.n_devices > MOST_DEVICES:
-            picks = np.unique([0, len(groups) // 2, len(groups) - 1])
+            picks = groups[np.unique([0, len(groups) // 2, len(groups) - 1])]
             node = self.topology.node_of[self.topology.devices][call.groups]
-            groups = np.flatnonzero(np.isin(node, node[picks]).any(axis=1))
+            groups = groups[np.isin(node[groups], node[picks]).any(axis=1)]
         flows = flows_of(self.topology, call._replace(groups=call.groups[groups]))
         n_phases = int(flows.phase.max(initial=0)) + 1
         at = flows.phase * self.topology.n_links + flows.link
@@ -739,26 +761,33 @@ _MOST_SYMMETRIES = 16
 
 
 def symmetry_of(
-    topology: Topology, mesh: Mesh, most: int, *, wraps: bool, offloads: bool
+    topology: Topology,
+    mesh: Mesh,
+    most: int,
+    *,
+    wraps: bool,
+    offloads: bool,
+    kind_of_rank: Ranks | None = None,
 ) -> Symmetry:
     """Return the symmetry of plans of one mesh; those of the last ones are kept.
 
     Parameters
     ----------
-    most
+    most, kind_of_rank
         As in `Symmetry`.
     wraps, offloads
         As in `usual_calls`.
     """
     most = min(most, len(mesh.replica(0)))
-    key = id(topology), mesh.key, most, wraps, offloads
+    kinds = b"" if kind_of_rank is None else kind_of_rank.tobytes()
+    key = id(topology), mesh.key, most, wraps, offloads, kinds
     with _lock:
         known = _symmetries.get(key)
         if known is not None and known[0] is topology:
             _symmetries.move_to_end(key)
             return known[1]
     calls = usual_calls(mesh, wraps=wraps, offloads=offloads)
-    found = Symmetry(topology, mesh, calls, most)
+    found = Symmetry(topology, mesh, calls, most, kind_of_rank)
     with _lock:
         _symmetries[key] = topology, found
         if len(_symmetries) > _MOST_SYMMETRIES:
