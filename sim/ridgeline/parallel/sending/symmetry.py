@@ -38,6 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.errors import CutOffError
+from ridgeline.network.equal_nodes import EqualNodes
 from ridgeline.network.routing import ADAPTIVE, ROUTINGS, routes
 from ridgeline.network.schedule import Schedule, closed_form_time_s, loads_of
 from ridgeline.network.topology import Floats, Topology
@@ -163,8 +164,7 @@ def _messages(topology: Topology, call: Call) -> Flows:
     sizes = np.full(len(links), float(call.size_bytes))
     colour = _mixed(_digits(latency_s))
     for name in sorted(topology.link_classes):
-        is_one = np.array([topology.link_class[link] == name for link in links.tolist()], np.bool_)
-        hops_of = np.bincount(group[is_one], minlength=len(ends))
+        hops_of = np.bincount(group[topology.of_class(name)[links]], minlength=len(ends))
         colour = _mixed(colour, hops_of)
     once, first = np.ones_like(group), np.zeros_like(group)
     start_s = latency_s + topology.collective_latency_s
@@ -210,8 +210,8 @@ class _Nodes:
     of_rank, place
         [ranks] node, and number of the device there.
     kind
-        [nodes] equal where devices, the links between the node's own vertices, and the ways between
-        its devices are: of equally short ones, routing may take others in another node.
+        [nodes] equal where nodes are, and the ways between their devices: of equally short ones,
+        routing may take others in another node.
     links
         By node, its own links: those of equal nodes in the same order.
     """
@@ -225,34 +225,14 @@ class _Nodes:
     @lru_cache(maxsize=4)
     def of(cls, topology: Topology) -> _Nodes:
         """Compare the nodes of a topology."""
-        node_of = topology.node_of.astype(np.int64)
-        n_nodes = int(node_of.max(initial=0)) + 1
-        inside = np.flatnonzero(node_of >= 0)
-        members = inside[np.argsort(node_of[inside], kind="stable")]
-        begin = np.searchsorted(node_of[members], np.arange(n_nodes + 1))
-        local = np.zeros(len(node_of), np.int64)
-        local[members] = np.arange(len(members)) - begin[node_of[members]]
-        source, target = topology.source, topology.target
-        home = np.where(node_of[source] == node_of[target], node_of[source], -1)
-        by_node = np.argsort(home, kind="stable")
-        first = np.searchsorted(home[by_node], np.arange(n_nodes + 1))
-        links = tuple(by_node[a:b] for a, b in pairwise(first))
-        classes = {name: i for i, name in enumerate(sorted(topology.link_classes))}
-        class_of = np.array([classes[name] for name in topology.link_class], np.int64)
-        numbers: dict[bytes, int] = {}
-        kind = np.zeros(n_nodes, np.int64)
-        devices = np.zeros(len(node_of), np.bool_)
-        devices[topology.devices] = True
-        ways = _ways_inside(topology, n_nodes, links)
-        for node, own in enumerate(links):
-            columns = (local[source[own]], local[target[own]], class_of[own])
-            values = topology.bandwidth_bytes_per_s[own], topology.latency_s[own]
-            own_devices = devices[members[begin[node] : begin[node + 1]]]
-            parts = (*columns, *values, own_devices, topology.energy_j_per_byte[own], ways[node])
-            text = b"|".join(part.tobytes() for part in parts)
-            kind[node] = numbers.setdefault(text, len(numbers))
-        of_rank = node_of[topology.devices]
-        return cls(of_rank, local[topology.devices], kind, links)
+        equal = EqualNodes.of(topology)
+        ways = _ways_inside(topology, len(equal.kind), equal.links)
+        numbers: dict[tuple[int, bytes], int] = {}
+        kinds = zip(equal.kind.tolist(), ways, strict=True)
+        keys = ((kind, way.tobytes()) for kind, way in kinds)
+        kind = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+        of_rank = topology.node_of[topology.devices].astype(np.int64)
+        return cls(of_rank, equal.place[topology.devices], kind, equal.links)
 
     def moved(self, schedule: Schedule, source: int, target: int) -> Schedule | None:
         """Return a schedule of one node in an equal one; None: it uses links outside of it."""
@@ -412,8 +392,8 @@ class Symmetry:
         )
         members = self._members(calls, first)
         topology = self.topology
-        classes = {name: hash_of(name) for name in topology.link_classes}
-        of_class = np.array([classes[name] for name in topology.link_class], np.uint64)
+        classes = [hash_of(name) for name in sorted(topology.link_classes)]
+        of_class = np.array(classes, np.uint64)[topology.class_of_link]
         link = _mixed(of_class, _digits(topology.bandwidth_bytes_per_s))
         place, known = self._kinds.copy(), 0
         while flows:
