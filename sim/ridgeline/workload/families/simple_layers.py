@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import abc
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -17,9 +18,6 @@ from ridgeline.workload.families.base import MAX_LAYERS, Channels, Kernel, Paddi
 from ridgeline.workload.families.excite import squeeze_excite
 from ridgeline.workload.ops.elementwise import Activation
 from ridgeline.workload.ops.window import image
-
-if TYPE_CHECKING:
-    from ridgeline.workload.families.layers import AnyLayer
 
 
 @dataclass
@@ -45,7 +43,7 @@ class Chain:
     flat: bool = False
     count: int = 0
 
-    def run(self, layers: tuple[AnyLayer, ...], x: str, prefix: str = "") -> str:
+    def run(self, layers: Sequence[Layer], x: str, prefix: str = "") -> str:
         """Apply layers one after the other and return the last one's output."""
         numbers: Counter[str] = Counter()
         flat = self.flat

@@ -5,16 +5,31 @@ A sequence is no value of a trace; it is the names of its parts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
 from ridgeline.errors import RidgelineError
 
-if TYPE_CHECKING:
-    from ridgeline.workload.trace.onnx_graph import Walk
+
+class NodeWalk(Protocol):
+    """What the pass over the nodes (`onnx_graph.Walk`) knows, and does for a node."""
+
+    known: dict[str, Any]
+    sequences: dict[str, list[str]]
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Shape of a value."""
+
+    def declare(self, name: str, like: str, shape: tuple[int, ...]) -> None:
+        """Declare what a node makes of a value of the same kind."""
+
+    def record(
+        self, node: Any, kind: str, inputs: Iterable[str], outputs: Iterable[str], /, **attrs: Any
+    ) -> None:
+        """Append a step of a node."""
 
 
-def visit(walk: Walk, node: Any) -> bool:
+def visit(walk: NodeWalk, node: Any) -> bool:
     """Record a node that makes or reads a sequence; tell whether it was one."""
     handler = _HANDLERS.get(node.op_type)
     if handler is not None:
@@ -22,7 +37,7 @@ def visit(walk: Walk, node: Any) -> bool:
     return handler is not None
 
 
-def _split(walk: Walk, node: Any) -> None:
+def _split(walk: NodeWalk, node: Any) -> None:
     x = node.input[0]
     attrs = {a.name: a.i for a in node.attribute}
     shape = walk.shape(x)
@@ -40,7 +55,7 @@ def _split(walk: Walk, node: Any) -> None:
     walk.sequences[node.output[0]] = parts
 
 
-def _sizes(walk: Walk, node: Any, whole: int) -> Sequence[int]:
+def _sizes(walk: NodeWalk, node: Any, whole: int) -> Sequence[int]:
     """Lengths of the parts: given one by one, or one for all, or 1."""
     if len(node.input) < 2 or not node.input[1]:
         return [1] * whole
@@ -53,7 +68,7 @@ def _sizes(walk: Walk, node: Any, whole: int) -> Sequence[int]:
     return [min(each, whole - start) for start in range(0, whole, each)]
 
 
-def _at(walk: Walk, node: Any) -> None:
+def _at(walk: NodeWalk, node: Any) -> None:
     position = walk.known.get(node.input[1])
     parts = walk.sequences.get(node.input[0])
     if parts is None or position is None:
@@ -63,11 +78,11 @@ def _at(walk: Walk, node: Any) -> None:
     walk.record(node, "view", (part,), node.output)
 
 
-def _construct(walk: Walk, node: Any) -> None:
+def _construct(walk: NodeWalk, node: Any) -> None:
     walk.sequences[node.output[0]] = list(node.input)
 
 
-def _concat(walk: Walk, node: Any) -> None:
+def _concat(walk: NodeWalk, node: Any) -> None:
     parts = walk.sequences.get(node.input[0])
     if parts is None:
         raise RidgelineError(f"the node {node.name!r} joins an unknown sequence")
@@ -84,7 +99,7 @@ def _concat(walk: Walk, node: Any) -> None:
         walk.record(node, "concat", parts, node.output, axis=axis, sizes=tuple(sizes))
 
 
-_HANDLERS: dict[str, Callable[[Walk, Any], None]] = {
+_HANDLERS: dict[str, Callable[[NodeWalk, Any], None]] = {
     "SplitToSequence": _split,
     "SequenceAt": _at,
     "SequenceConstruct": _construct,
