@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import ConfigError, RidgelineError, nearest
-from ridgeline.study.validate import SUITES, find_suite
 from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.suites import SUITES, find_suite
 
 _MODULES = {
     "gemm": "kernels", "conv": "kernels", "rnn": "kernels",

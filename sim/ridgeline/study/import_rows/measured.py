@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ridgeline.study.validate import find_suite, measured
+from ridgeline.study.validate import measured
 from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.suites import find_suite
 
 IMPORTS = False
 READS = measured.COLUMNS
