@@ -9,7 +9,7 @@ TRACE_READY := $(TRACE_VENV)/.ready
 TORCH := torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test explore test-trace lint lock clean
+.PHONY: demo test test-thorough explore test-trace lint lock clean
 
 demo: $(READY)
 	$(BIN)/ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048 --precision fp16-mixed --out out
@@ -18,9 +18,13 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
 
+# Further cases of properties, of which `test` runs some.
+test-thorough: $(READY)
+	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile -m thorough
+
 # The property tests on cases that no run has seen.
 explore: $(READY)
-	$(BIN)/python -m pytest --hypothesis-profile explore -m "not slow"
+	$(BIN)/python -m pytest --hypothesis-profile explore -m "not slow and not thorough"
 
 # The tests that need PyTorch and onnx, in a virtual environment of their own.
 test-trace: $(TRACE_READY)

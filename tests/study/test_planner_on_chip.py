@@ -12,6 +12,7 @@ from ridgeline.hardware import load_cluster
 from ridgeline.hardware.templates import device_template
 from ridgeline.study.planner.search import Searcher
 from stacked import plain_searcher as searcher
+from thoroughly import further
 
 NODE = """
 kind: node
@@ -53,8 +54,15 @@ def shares(one: Searcher, rng: random.Random, most: int) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("capacity", ["4 MiB", "32 MiB", "128 MiB"])
-@pytest.mark.parametrize(("model", "batch"), [("resnet18-cifar", 16), ("gpt2", 8)])
+@pytest.mark.parametrize(
+    ("model", "batch", "capacity"),
+    [
+        ("resnet18-cifar", 16, "128 MiB"),
+        ("gpt2", 8, "32 MiB"),
+        *further(("resnet18-cifar", 16, "4 MiB"), ("resnet18-cifar", 16, "32 MiB")),
+        *further(("gpt2", 8, "4 MiB"), ("gpt2", 8, "128 MiB")),
+    ],
+)
 def test_no_bound_is_above_the_engine(node: Path, model: str, batch: int, capacity: str) -> None:
     cluster = load_cluster(str(node), {"device.memory.l2.capacity": capacity})
     one = searcher(model, cluster, 4, batch, precision="bf16-mixed")

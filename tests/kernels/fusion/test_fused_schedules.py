@@ -27,6 +27,7 @@ from ridgeline.kernels.fusion.row_ops import on_rows
 from ridgeline.kernels.fusion.schedule import fuse
 from ridgeline.workload.graph import Role
 from ridgeline.workload.inference_mode import inference_mode
+from thoroughly import further
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def machine(path: str, rng: random.Random, arrays: int = 4) -> Device:
     )
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", [0, *further(1, 2, 3)])
 def test_the_schedule_is_the_best_of_all_cuts(systolic: str, part: int) -> None:
     """300 random chains: every way to cut them, every tile, halo and place of weights."""
     rng = random.Random(100 + part)
@@ -77,7 +78,7 @@ def test_the_schedule_is_the_best_of_all_cuts(systolic: str, part: int) -> None:
         assert [group.first for group in found.groups][1:] == [g.end for g in found.groups][:-1]
 
 
-@pytest.mark.parametrize("part", range(3))
+@pytest.mark.parametrize("part", [0, *further(1, 2)])
 def test_bounds_and_more_room(systolic: str, part: int) -> None:
     rng = random.Random(part)
     for _ in range(25):
