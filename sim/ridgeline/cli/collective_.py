@@ -187,6 +187,8 @@ def _print(answer: CollectiveResult, stack: Stack | None, count: int) -> None:
         counts = (f"{network[name]:,} {name.partition('_')[0]}" for name in _COUNTS)
         rows.add_row("", ", ".join(counts))
     console().print(rows)
+    if note := network.get("algorithm_note"):
+        console().print(note, soft_wrap=True, markup=False)
     if "transport" in network:
         said = f"known of its error: {network['known_error']}"
         console().print(said, soft_wrap=True, markup=False)
