@@ -22,6 +22,9 @@ from ridgeline.network.topology import Floats, Topology
 
 Ints = npt.NDArray[np.int64]
 
+_SAME = 1.0 + 1e-9
+"""Longer by less than this is rounding."""
+
 
 def link_ratio(loads: str, topology: Topology, ranks: tuple[int, ...]) -> Floats:
     """Return by link what it carries, over what it would if all messages were alike; [L].
@@ -50,11 +53,12 @@ def link_ratio(loads: str, topology: Topology, ranks: tuple[int, ...]) -> Floats
         node = topology.node_of[ends].astype(np.int64)
         # By the rank of the same place, unless two of a node then share an adapter while another
         # has nothing to do: programs give each device one of its own, which routes do not know.
-        all_ways = (
+        mine, alike = (
             by_link(_once(source, target, node, choices, experts, entering(source, target, node)))
             for entering in (_by_the_same_place, _by_all_alike)
         )
-        mine = min(all_ways, key=lambda sent: _longest_at_nodes(sent, topology))
+        if _longest_at_nodes(mine, topology) > _SAME * _longest_at_nodes(alike, topology):
+            mine = alike
     else:
         full = (target if way == "to" else source) == 0
         mine = by_link(np.where(full, float(numbers), (n - float(numbers)) / (n - 1)))
@@ -66,7 +70,7 @@ def _longest_at_nodes(sent: Floats, topology: Topology) -> float:
     """Return the longest time of a link into or out of a node."""
     here, there = topology.node_of[topology.source], topology.node_of[topology.target]
     seconds = np.where(here != there, sent / topology.bandwidth_bytes_per_s, 0.0)
-    return round(float(seconds.max(initial=0.0)), 15)
+    return float(seconds.max(initial=0.0))
 
 
 def reached(choices: int, experts: int, some: int) -> float:
@@ -83,7 +87,8 @@ def _by_the_same_place(source: Ints, target: Ints, node: Ints) -> Floats:
     n = len(node)
     place = np.array([np.count_nonzero(node[:rank] == node[rank]) for rank in range(n)])
     sizes = _sizes(node)
-    return (place[source] % sizes[target] == place[target]).astype(np.float64)
+    enters: Floats = np.where(place[source] % sizes[target] == place[target], 1.0, 0.0)
+    return enters
 
 
 def _by_all_alike(_: Ints, target: Ints, node: Ints) -> Floats:
