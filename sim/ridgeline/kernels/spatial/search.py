@@ -308,6 +308,8 @@ class _Search:
             saved_state=np.zeros((8, room.state.size), np.int64),
             saved_count=np.zeros((8, room.counted.size), np.int64),
             saved_again=np.zeros(8, np.bool_), marks=np.zeros(2 * room.marks.size, np.int64),
+            windows=np.full((2, room.windows.shape[1], 9), -1, np.int64),
+            counted_at=np.zeros((18 * room.windows.shape[1], 3), np.int64),
         )  # fmt: skip
         self.room = deep
         self.window = whole.window
