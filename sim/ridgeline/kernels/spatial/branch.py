@@ -304,8 +304,6 @@ def _leaf_rank(
     """
     sizes = space.sizes
     x_all = float(sizes[N] * sizes[G] * sizes[C])
-    w_all = float(sizes[G] * sizes[K] * sizes[C] * sizes[R] * sizes[S])
-    y_all = float(sizes[N] * sizes[G] * sizes[K] * sizes[P] * sizes[Q])
     at, of = space.tile_at[t], space.parts_at[v]
     high = space.height[at[P], of[P], at[R], of[R]]
     wide = space.width[at[Q], of[Q], at[S], of[S]]
@@ -315,6 +313,28 @@ def _leaf_rank(
         trips[d] = -(-sizes[d] // (space.tiles[t, d] * space.parts[v, d]))
     x_once = x_all * min(_first(high) * wide[ALL], high[ALL] * _first(wide))
     x_more = x_all * min(_again(high) * wide[ALL], high[ALL] * _again(wide))
+    _rank_of_trips(
+        space, charges, machine, v, busy, x_least, x_once, x_more, False, trips, one, rank
+    )
+
+
+@kernel_call
+def _rank_of_trips(
+    space: Space, charges: Charges, machine: Machine, v: int, busy: int, x_least: float,
+    x_once: float, x_more: float, fewer: bool, trips: Ints, one: Floats, rank: Floats,
+) -> None:  # fmt: skip
+    """Bound the rank of layouts with so many trips, or with some more.
+
+    Parameters
+    ----------
+    x_once, x_more
+        Words of images for the first of the loops over filters, and for each other one.
+    fewer
+        Whether layouts may have more trips than these.
+    """
+    sizes = space.sizes
+    w_all = float(sizes[G] * sizes[K] * sizes[C] * sizes[R] * sizes[S])
+    y_all = float(sizes[N] * sizes[G] * sizes[K] * sizes[P] * sizes[Q])
     x_spread, w_spread = 1.0, 1.0
     if not machine.x_multicast:
         x_spread = float(space.parts[v, K])
@@ -326,11 +346,11 @@ def _leaf_rank(
     first = True
     for case in range(4):
         # Which loop is innermost: over filters, images or pixels, sums, or there is none.
-        if case == 0 and filters == 1.0:
+        if case == 0 and filters == 1.0 and not fewer:
             continue
-        if case == 1 and inner == 1.0:
+        if case == 1 and inner == 1.0 and not fewer:
             continue
-        if case == 2 and summed == 1.0:
+        if case == 2 and summed == 1.0 and not fewer:
             continue
         if case == 3 and filters * inner * summed > 1.0:
             continue
@@ -384,9 +404,21 @@ def leaves_of(
     count = 0
     trips = np.ones(8, np.int64)
     rank, one = np.zeros(3), np.zeros(3)
+    largest = np.ones(8, np.int64)  # an element has no more of a loop
+    for t in range(len(space.tiles)):
+        for d in range(8):
+            largest[d] = max(largest[d], space.tiles[t, d])
     for v in range(resume[0], len(space.parts)):
         if space.least[v] > longest:
             break
+        for d in range(8):
+            trips[d] = -(-sizes[d] // (largest[d] * space.parts[v, d]))
+        _rank_of_trips(
+            space, charges, machine, v, space.least[v], x_least, x_least, 0.0, True, trips, one,
+            rank,
+        )  # fmt: skip
+        if rank[0] > highest or not _less(rank, best.rank):
+            continue
         start = resume[1] if v == resume[0] else 0
         for t in range(start, len(space.tiles)):
             busy = 1
