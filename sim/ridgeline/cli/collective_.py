@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from ridgeline.cli.assignments import assignments
 from ridgeline.cli.output import console, print_json, print_quantity
-from ridgeline.cli.run_ import assignments
 from ridgeline.cli.software import Software, one_stack
 from ridgeline.cli.whole import Whole
 

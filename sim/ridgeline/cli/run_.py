@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from ridgeline.cli.assignments import assignments
 from ridgeline.cli.output import console, print_json, print_quantity, print_value
 from ridgeline.cli.searched import DeviceName, with_device
 from ridgeline.cli.software import ALL, SoftwareOrAll, print_stacks, tell_stack
@@ -423,33 +424,3 @@ def _play(
 
         print_execution(result, console())
     return 0
-
-
-def assignments(texts: Sequence[str]) -> dict[str, Any]:
-    """Read the words of all ``--set``: values by dotted path.
-
-    Raises
-    ------
-    ConfigError
-        If one is not ``path=value``, or a path stands twice.
-    """
-    from ridgeline.errors import ConfigError
-
-    fields: dict[str, Any] = {}
-    for text in texts:
-        name, value = _assignment(text)
-        if name in fields:
-            raise ConfigError(f"the field {name!r} is given twice", field="--set")
-        fields[name] = value
-    return fields
-
-
-def _assignment(text: str) -> tuple[str, Any]:
-    """Part ``path=value``; the value is read as YAML, as it would stand in a file."""
-    from ridgeline.config import parse_yaml
-    from ridgeline.errors import ConfigError
-
-    name, equals, value = (part.strip() for part in text.partition("="))
-    if not equals or not name or not value:
-        raise ConfigError(f"expected path=value, found {text!r}", field="--set")
-    return name, parse_yaml(value, f"--set {name}").data

@@ -136,5 +136,6 @@ def waited_s(timeline: Timeline) -> Floats:
     tasks, at = np.unique(owner[is_last], return_index=True)
     rank = p.stream_rank[p.stream[before[is_last][at]]]
     n_ranks = len(p.rank_multiplicity)
-    found: Floats = np.bincount(rank, last[tasks] - first[tasks], n_ranks).astype(np.float64)
+    waits_s = (last[tasks] - first[tasks]) * p.multiplicity[tasks]
+    found: Floats = np.bincount(rank, waits_s, n_ranks).astype(np.float64)
     return found
