@@ -55,8 +55,7 @@ def test_a_larger_cache_never_moves_more(
     small, large = (
         trips[0] * a + trips[1] * b
         for trips in (
-            cached_trips(m, n, a, b, (rows, columns), size)
-            for size in (cache, cache * more)
+            cached_trips(m, n, a, b, (rows, columns), size) for size in (cache, cache * more)
         )
     )
     assert a + b <= large <= small

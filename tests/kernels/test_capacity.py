@@ -113,7 +113,9 @@ def test_groups_of_tiles_miss_what_a_simulated_cache_misses(
 ) -> None:
     """The best order of all groups, played through a cache, never misses more than is said."""
     a_bytes, b_bytes = down * chunks * a_chunk, across * chunks * b_chunk
-    a_trips, b_trips = cached_trips(8 * down, 8 * across, a_bytes, b_bytes, (8, 8), cache, grouped=True)
+    a_trips, b_trips = cached_trips(
+        8 * down, 8 * across, a_bytes, b_bytes, (8, 8), cache, grouped=True
+    )
     said = a_trips * a_bytes + b_trips * b_bytes
     least = min(
         sum(misses(down, across, chunks, a_chunk, b_chunk, cache, rows, group))

@@ -695,10 +695,9 @@ def examine(
             tile[d] = min(sizes[d], space.tiles[t, d] * space.parts[v, d])
         if _held(tile, sizes, axis, space, charges) > charges.buffer_words:
             continue
-        several = _different(space, trips, seen, codes)
         open_ = _bound_orders(
-            space, charges, machine, best, t, v, busy, trips, high, wide, near, seen[several],
-            steps, ranks,
+            space, charges, machine, best, t, v, busy, trips, high, wide, near,
+            seen[_different(space, trips, seen, codes)], steps, ranks,
         )  # fmt: skip
         for _ in range(open_):
             o = 0
