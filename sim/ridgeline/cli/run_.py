@@ -84,8 +84,9 @@ def run_(  # noqa: PLR0915 - one statement an option
     batch
         Samples of one step over all devices.
     precision
-        fp32, tf32, fp16-mixed, bf16-mixed, bf16-true, fp8-mixed, fp8-dynamic, nvfp4-mixed,
-        int8-mixed, ...; of an execution, the number format of tasks that state none.
+        fp32, tf32, fp16-mixed, bf16-mixed, bf16-true, fp8-mixed, fp8-dynamic,
+        fp8-block-mixed, mxfp8-mixed, mxfp4-mixed, nvfp4-mixed, int8-mixed, ...; of an execution,
+        the number format of tasks that state none.
     dataset
         Data set that the step is fed from (``ridgeline list datasets``), or own for the model's.
     times
