@@ -68,7 +68,7 @@ def test_a_torus_from_a_file_is_found(shape: tuple[int, ...], named: bool, tmp_p
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_least_shares_are_proven_by_their_dual(data: st.DataObject) -> None:
-    """No shares do better than weights of links say: the value of a matrix game, from both sides."""
+    """No shares do better than weights of links say: the value of a game, from both sides."""
     rows, lanes = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 6))
     cells = st.lists(st.integers(1, 9), min_size=lanes, max_size=lanes)
     load = np.array(data.draw(st.lists(cells, min_size=rows, max_size=rows)), np.float64)
