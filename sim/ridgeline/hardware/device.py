@@ -85,6 +85,9 @@ class Engine(Strict):
     converted: dict[str, Sourced[str]] = Field(default_factory=dict)
     """Formats that libraries convert to another one before they multiply: in all kernels if the
     engine has no rate for the format, else in those without a row of it in `achievable`."""
+    either_layout: dict[str, Sourced[bool]] = Field(default_factory=dict)
+    """Formats in 8 bits and fewer whose operands the engine reads as they are or transposed; others
+    are written in both orders where they are quantised, since narrow units take one alone."""
     accumulate: str = "fp32"
     """Number format of the accumulator."""
     instruction: InstructionShape = InstructionShape()

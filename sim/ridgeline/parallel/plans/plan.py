@@ -117,9 +117,10 @@ class Plan(Strict):
     """Samples that one rank processes at a time; None: 1 in a pipeline, else all of its share."""
     precision: str | None = None
     """fp32, tf32, fp16-mixed, bf16-mixed, fp16-autocast, bf16-autocast, fp8-mixed, fp8-dynamic,
-    nvfp4-mixed, int8-mixed, bf16-true, fp16-true, flex16+5, fp64, fp16, int16, int8 (all in that
-    one format), or X-as-Y (stored as X, multiplied as Y); None: the model's, or the widest that the
-    device has where it has neither that nor fp32."""
+    fp8-block-mixed, mxfp8-mixed, mxfp4-mixed, nvfp4-mixed, int8-mixed, bf16-true, fp16-true,
+    flex16+5, fp64, fp16, int16, int8 (all in that one format), or X-as-Y (stored as X, multiplied
+    as Y); None: the model's, or the widest that the device has where it has neither that nor
+    fp32."""
     optimizer: str | None = None
     """None: the model's own."""
     forward_only: bool = False

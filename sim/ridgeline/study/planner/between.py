@@ -86,7 +86,7 @@ class Between:
         """
         ends = [self.topology.node_of[end] for end in (self.topology.source, self.topology.target)]
         comes = (ends[0] != ends[1]) & (ends[1] >= 0)
-        total = np.zeros(int(self.wires.node.max()) + 1)
+        total = np.zeros(int(self.topology.node_of.max()) + 1)  # of those that are not in use, too
         np.add.at(total, ends[1][comes], self.topology.bandwidth_bytes_per_s[comes])
         if any(self.wires.lying.line):
             total[:] = total.max()
