@@ -31,6 +31,7 @@ from ridgeline.study.validate.device_rows import device_rows, leave_one_out
 from ridgeline.study.validate.expert_all_to_all import sent_copies
 from ridgeline.study.validate.power_meter import NO_METER, PowerMeter, power_meter
 from ridgeline.study.validate.rows import MAX_BYTES, SHIPPED, Row, read_rows
+from thoroughly import further
 
 KERNELS = (
     "attention", "moe", "elementwise", "norm", "softmax", "linear-attention", "cast",
@@ -224,7 +225,7 @@ def test_tables_by_device_and_format_are_printed(capsys: pytest.CaptureFixture[s
     assert json.loads(capsys.readouterr().out)["above_limit"]["rows"] > 0
 
 
-@pytest.mark.parametrize("suite", ["attention", "gemm", "moe", "cast", "norm", "softmax"])
+@pytest.mark.parametrize("suite", ["gemm", "cast", "norm", "softmax", *further("attention", "moe")])
 def test_what_a_call_takes_besides_its_kernels_helps_on_devices_left_out(
     suite: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
