@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from ridgeline.parallel.stages import cuts
 from ridgeline.parallel.stages.cuts import Pace, balance_step
 from ridgeline.parallel.stages.overheads import (
+    AGAIN,
     ALONE,
     BEGIN,
     BEGIN_LAUNCH,
@@ -77,7 +78,7 @@ class PartEnds:
 
         self.begin_s, self.end_s = all_of(BEGIN_LAUNCH), all_of(END_LAUNCH)
         self.sums: list[tuple[float, float]] = []  # seconds, and how long before the pass ends
-        self.gather_s = self.lead_s = self.lead_back_s = 0.0
+        self.gather_s = self.lead_s = self.gather_back_s = self.lead_back_s = 0.0
         for kind in (1, 0):  # experts first
             states = 1 / ranks[kind] if zero >= 1 else 1.0
             self.begin_s += all_of(BEGIN + kind) * states
@@ -94,8 +95,10 @@ class PartEnds:
                 each = [time(replicas.gather_s, kind, size) for size, _ in forward]
                 self.gather_s += sum(each)
                 self.lead_s += each[0] if each else 0.0
-                back = buckets(down, by_unit(COMPUTED + kind, down), least)
-                self.lead_back_s += time(replicas.gather_s, kind, back[0][0]) if back else 0.0
+                back = buckets(down, by_unit(AGAIN + kind, down), least)
+                each = [time(replicas.gather_s, kind, size) for size, _ in back]
+                self.gather_back_s += sum(each)
+                self.lead_back_s += each[0] if each else 0.0
 
     def summed(self, queue: float, end: float) -> float:
         """When the sums end that are made in a pass that ends then, one after the other."""
@@ -115,13 +118,23 @@ def step_of(
     orders = schedule(devices, pace.micro_batches, pace.chunks)
     replicas = pace.replicas or ALONE
     if besides is None:
-        none = np.zeros((len(work), 14))
+        none = np.zeros((len(work), 16))
         besides = Overheads(
-            none, np.zeros((0, len(work)), np.bool_), none[:0], none[:, :3], none[:, 0]
+            none,
+            np.zeros((0, len(work)), np.bool_),
+            none[:0],
+            none[:, :3],
+            none[:, 0],
+            none[:, :2],
         )
     adds = replicas.zero_stage < 2 or replicas.ranks == (1, 1)
     more = adds * (1 - 1 / pace.micro_batches)
-    work = [[f, b, w + more * a] for (f, b, w), a in zip(work, besides.added_s, strict=True)]
+    copied = besides.copied_s * (replicas.zero_stage == 3 and max(replicas.ranks) > 1)
+    copied[:, 1] *= replicas.again
+    work = [
+        [f + c[0], b + c[1], w + more * a]
+        for (f, b, w), a, c in zip(work, besides.added_s, copied, strict=True)
+    ]
     hosts = besides.issued_s.tolist()
     each, host = ([np.sum(of[i:j], axis=0) for i, j in pairwise(where)] for of in (work, hosts))
     late = [w for _, _, w in work]
@@ -176,10 +189,11 @@ def step_of(
             there = begun(part)[1]
             start = max(start, there - takes if replicas.gathers_beside else there)
         if shares == 3 and (phase == "F" or (phase == "B" and replicas.again)):
-            asked = max(start, queue)
-            queue = asked + own.gather_s
+            asked = max(free, queue)
+            queue = asked + (own.gather_s if phase == "F" else own.gather_back_s)
             lead = own.lead_s if phase == "F" else own.lead_back_s
-            start = max(asked + lead, queue - takes) if replicas.gathers_beside else queue
+            gone = max(asked + lead, queue - takes) if replicas.gathers_beside else queue
+            start = max(start, gone)
         free = max(start + takes, free + float(host[part]["FBW".index(phase)]))
         if phase == makes and shares >= 2:
             queue = own.summed(queue, free)
@@ -239,13 +253,14 @@ def pipelines(draw: st.DrawFn, *, alone: bool = False) -> Case:
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     n_ties = int(rng.integers(0, 3))
     of_units, of_ties = (
-        rng.uniform(0, 4, (rows, 14)) * (rng.random((rows, 14)) < 0.6) for rows in (n, n_ties)
+        rng.uniform(0, 4, (rows, 16)) * (rng.random((rows, 16)) < 0.6) for rows in (n, n_ties)
     )
     of_ties[:, GRADIENT] += 0.1
     holds = np.array([rng.permutation(n) < rng.integers(2, n + 1) for _ in range(n_ties)], np.bool_)
     besides = Overheads(
         of_units, holds.reshape(n_ties, n), of_ties,
         rng.uniform(0, 4, (n, 3)) * rng.integers(0, 2), rng.uniform(-0.01, 1, n),
+        rng.uniform(0, 1, (n, 2)),
     )  # fmt: skip
     known = np.cumsum(rng.uniform(0.01, 2, (5, 3)), axis=1).tolist()
     replicas = Replicas(

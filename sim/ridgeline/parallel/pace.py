@@ -109,8 +109,9 @@ def replicas_of(plan: Plan, stack: Stack, wires: Wires, mesh: Mesh) -> Replicas 
         each = np.interp(np.array(SIZES) / of.shape[1], SIZES, parts)
         return tuple(float(a + b) for a, b in zip(found, each, strict=True))
 
-    sums = [summed(of) for of in groups]
-    gathers = [_seconds("all-gather", of, wires) if zero else _NOTHING for of in groups]
+    some = groups[: 1 + (plan.expert > 1)]  # without experts both are the same
+    sums = [summed(of) for of in some]
+    gathers = [_seconds("all-gather", of, wires) if zero else _NOTHING for of in some]
     place = SCHEDULES[plan.schedule].place
     first, last = (
         place(part, plan.pipeline)[1] for part in (0, plan.pipeline * plan.virtual_stages - 1)
@@ -125,17 +126,21 @@ def replicas_of(plan: Plan, stack: Stack, wires: Wires, mesh: Mesh) -> Replicas 
         gathers_beside=overlap is not False,
         again=stack.zero.reshard_after_forward == "all",
         sizes=SIZES,
-        sum_s=(sums[0], sums[1]),
-        gather_s=(gathers[0], gathers[1]),
+        sum_s=(sums[0], sums[-1]),
+        gather_s=(gathers[0], gathers[-1]),
         tie_s=_NOTHING if first == last else _seconds("all-reduce", pairs, wires),
     )
 
 
 _NOTHING = (0.0,) * len(SIZES)
+_MOST_GROUPS = 64
+"""So many groups tell of all: more take long to route, and lie farther away."""
 
 
 def _seconds(op: str, groups: Ranks, wires: Wires) -> tuple[float, ...]:
     """Return the seconds of a collective of all groups at once, for every size."""
     if groups.shape[1] == 1:
         return _NOTHING
-    return tuple(sum(wires.together_s(op, groups, size)) for size in SIZES)
+    # on a torus messages pass through nodes that their group is not in
+    at_once = wires.at_once_s if wires.lying.torus else wires.together_s
+    return tuple(sum(at_once(op, groups[:_MOST_GROUPS], size)) for size in SIZES)

@@ -165,6 +165,13 @@ class Pace(NamedTuple):
         shared = of is not None and of.zero_stage >= 2 and max(of.ranks) > 1
         return 0.0 if shared else 1.0 - 1.0 / self.micro_batches
 
+    @property
+    def gathers(self) -> tuple[bool, bool]:
+        """Whether weights are gathered for each forward, and each backward pass."""
+        of = self.replicas
+        each = of is not None and of.zero_stage == 3 and max(of.ranks) > 1
+        return each, each and of is not None and of.again
+
     def send_s(self, send_bytes: npt.ArrayLike) -> Floats:
         """Return [2, P, N + 1] what the cut before each part costs before each layer, each way."""
         sizes = np.concatenate(([0.0], np.asarray(send_bytes, np.float64)))
@@ -263,6 +270,7 @@ def _played(
     if besides is not None:
         work = work.copy()
         work[:, 2] += besides.added_s * pace.added_share
+        work[:, :2] += besides.copied_s * pace.gathers
     made_s = work[:, 2] if schedule.splits_backward else work[:, 1] + work[:, 2]
     parts_have = of_parts(besides, pace.replicas, made_s)
     until, issued = np.zeros((2, 3, len(work) + 1))

@@ -7,7 +7,8 @@ they send it, is of a plan (`Replicas`); the rest is of the ops (`Overheads`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -17,7 +18,6 @@ import numpy.typing as npt
 from ridgeline.kernels.residence import is_once
 from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.parallel.stages.chain import PASS_COLUMN
-from ridgeline.parallel.stages.places import copies
 from ridgeline.parallel.steps.buckets import copies_gradients, passed_bytes, sent_bytes
 from ridgeline.parallel.steps.host import experts_of
 from ridgeline.parallel.steps.sums import adds, casts, sum_bytes
@@ -31,9 +31,9 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 BEGIN_LAUNCH, END_LAUNCH = 0, 1
-BEGIN, UPDATE, SWEEP, COPY, GRADIENT, COMPUTED = 2, 4, 6, 8, 10, 12
+BEGIN, UPDATE, SWEEP, COPY, GRADIENT, COMPUTED, AGAIN = 2, 4, 6, 8, 10, 12, 14
 """Columns of `Overheads.each`; from `BEGIN` on two each: of what all replicas hold, of experts."""
-N_COLUMNS = 14
+N_COLUMNS = 16
 _WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
 _SILENT = COLLECTIVES | {LAYOUT.name}  # which the host does not issue
 
@@ -45,19 +45,23 @@ class Overheads:
     Attributes
     ----------
     each
-        [N, 14] of every unit: launch seconds at the beginning (copies of weights) and at the end
+        [N, 16] of every unit: launch seconds at the beginning (copies of weights) and at the end
         (updates); of what all replicas hold and of experts: the other seconds of these copies, of
         updates, of passes over gradients that a rank holds, of copies into buckets and back; bytes
-        of gradients as they are sent; bytes of the weights that ops compute with.
+        of gradients as they are sent; bytes of the weights that ops compute with, and that those of
+        the backward pass do.
     holds
         [K, N] which units share each of K weights.
     shared
-        [K, 14] what is of these: once for every part that has some of their units.
+        [K, 16] what is of these: once for every part that has some of their units.
     issued_s
         [N, 3] seconds in which the host issues the ops of a micro-batch: forward, backward,
         gradients of weights.
     added_s
         [N] seconds more in which gradients are added to those of earlier micro-batches.
+    copied_s
+        [N, 2] seconds in which weights that are gathered for a pass, forward and backward, are
+        copied out of a buffer.
     """
 
     each: Floats
@@ -65,6 +69,7 @@ class Overheads:
     shared: Floats
     issued_s: Floats
     added_s: Floats
+    copied_s: Floats
 
     def of_more(self, whole: Callable[[Floats], Floats]) -> Overheads:
         """Return those of a chain with more units: `whole` writes out what is known of each."""
@@ -74,6 +79,7 @@ class Overheads:
             holds=whole(self.holds.T.astype(np.float64)).T > 0.0,
             issued_s=whole(self.issued_s),
             added_s=whole(self.added_s),
+            copied_s=whole(self.copied_s),
         )
 
 
@@ -153,65 +159,113 @@ def overheads_of(
     experts
         Weights, and copies of them, of experts that ranks share.
     """
-    maker = {name: i for i, op in enumerate(graph.ops) for name in op.outputs}
-    weights = weight_gradients(graph)
-    made_in = {  # the units that make gradients of each weight
-        weight: sorted({home[maker[name]] for name in parts if name in maker})
-        for weight, parts in gradient_parts(graph).items()
-    }
-    several = {w: k for k, w in enumerate(w for w, found in made_in.items() if len(found) > 1)}
-    each = np.zeros((n_units, N_COLUMNS))
-    shared = np.zeros((len(several), N_COLUMNS))
-    holds = np.zeros((len(several), n_units), np.bool_)
-    for weight, k in several.items():
-        holds[k, made_in[weight]] = True
+    found = _Adding(graph, home, n_units, times, stack, experts)
+    found.add_once()
+    found.add_reads()
+    found.add_gradients()
+    issued_s = _issued_s(graph, home, n_units, times.issue_s, stack)
+    added_s = _added_s(graph, home, n_units, times)
+    return Overheads(found.each, found.holds, found.shared, issued_s, added_s, found.copied_s)
 
-    def row(weight: str, unit: int) -> Floats:
-        found: Floats = shared[several[weight]] if weight in several else each[unit]
+
+class _Adding:
+    """Adds up `Overheads.each` and `Overheads.shared`, op by op and weight by weight."""
+
+    def __init__(
+        self, graph: Graph, home: Sequence[int], n_units: int, times: OpTimes, stack: Stack,
+        experts: frozenset[str],
+    ) -> None:  # fmt: skip
+        self.graph, self.home, self.times = graph, home, times
+        self.stack, self.experts = stack, experts
+        maker = {name: i for i, op in enumerate(graph.ops) for name in op.outputs}
+        self.made_in = {  # the units that make gradients of each weight
+            weight: sorted({home[maker[name]] for name in parts if name in maker})
+            for weight, parts in gradient_parts(graph).items()
+        }
+        shared = (weight for weight, found in self.made_in.items() if len(found) > 1)
+        self.several = {weight: k for k, weight in enumerate(shared)}
+        self.each = np.zeros((n_units, N_COLUMNS))
+        self.shared = np.zeros((len(self.several), N_COLUMNS))
+        self.holds = np.zeros((len(self.several), n_units), np.bool_)
+        for weight, k in self.several.items():
+            self.holds[k, self.made_in[weight]] = True
+        self.copied_s = np.zeros((n_units, 2))
+        self.original: dict[str, str] = {}  # copies: of which weight
+        self.updates: dict[str, list[Op]] = {}  # of each weight
+
+    def _row(self, weight: str, unit: int) -> Floats:
+        k = self.several.get(weight)
+        found: Floats = self.each[unit] if k is None else self.shared[k]
         return found
 
-    of = {name: weight for weight, name in weights.items()}  # what updates read: of which weight
-    original: dict[str, str] = {}  # copies: of which weight
-    updates: dict[str, list[Op]] = {}
-    read: set[tuple[str, int]] = set()
+    def add_once(self) -> None:
+        """Add the ops that are done once a step: copies of weights, and updates."""
+        of = {name: weight for weight, name in weight_gradients(self.graph).items()}
+        for i, op in enumerate(self.graph.ops):
+            if not is_once(op, self.graph):
+                continue
+            at_end = op.pass_ is Pass.UPDATE
+            if at_end:
+                weight = next((of[name] for name in op.inputs if name in of), op.name)
+                of.update(dict.fromkeys(op.outputs, weight))
+                self.updates.setdefault(weight, []).append(op)
+            else:
+                weight = self.original.get(op.inputs[0], op.inputs[0])
+                self.original.update(dict.fromkeys(op.outputs, weight))
+            kind = int(not self.experts.isdisjoint((weight, *op.inputs, *op.outputs)))
+            found, launch_s = self._row(weight, self.home[i]), self.times.launch_s[i]
+            found[END_LAUNCH if at_end else BEGIN_LAUNCH] += launch_s
+            found[(UPDATE if at_end else BEGIN) + kind] += self.times.time_s[i] - launch_s
+
+    def add_reads(self) -> None:
+        """Add the weights that ops of micro-batches compute with."""
+        reads = list(_reads(self.graph, self.home, self.original))
+        readers = Counter((column, name) for _, _, column, name in reads)
+        computed: set[tuple[int, str]] = set()
+        copies = 2.0 * self.times.byte_s if self.stack.zero.gather_copies else 0.0  # read, written
+        for weight, unit, column, name in reads:
+            size = self.graph.tensors[name].bytes
+            self.copied_s[unit, int(column == AGAIN)] += size * copies
+            is_shared = weight in self.several and readers[column, name] > 1
+            if not is_shared or (column, name) not in computed:
+                found = self._row(weight, unit) if is_shared else self.each[unit]
+                found[column + int(name in self.experts)] += size
+                computed.add((column, name))
+
+    def add_gradients(self) -> None:
+        """Add gradients as they are sent, and what is done with them before the updates."""
+        gradients, byte_s = self.stack.gradients, self.times.byte_s
+        for weight, gradient in weight_gradients(self.graph).items():
+            if not self.made_in[weight]:
+                continue
+            tensor, kind = self.graph.tensors[gradient], int(weight in self.experts)
+            found = self._row(weight, self.made_in[weight][0])
+            sent = sent_bytes(tensor, gradients.reduce_dtype)
+            held, mine = passed_bytes(self.stack, self.updates.get(weight, ()), self.graph)
+            found[GRADIENT + kind] += sent
+            found[SWEEP + kind] += held * byte_s
+            found[UPDATE + kind] += mine * byte_s
+            if copies_gradients(self.stack):
+                found[COPY + kind] += 2.0 * (tensor.bytes + sent) * byte_s
+
+
+def _reads(
+    graph: Graph, home: Sequence[int], original: Mapping[str, str]
+) -> Iterator[tuple[str, int, int, str]]:
+    """Yield the weights that ops of a micro-batch compute with, once for each unit and column.
+
+    The weight that it is a copy of, the unit, the column of `Overheads.each`, its own name.
+    """
+    read: set[tuple[str, int, int]] = set()
     for i, op in enumerate(graph.ops):
-        unit, names = home[i], (*op.inputs, *op.outputs)
-        if op.pass_ is Pass.UPDATE:
-            weight = next((of[name] for name in op.inputs if name in of), op.name)
-            of.update(dict.fromkeys(op.outputs, weight))
-            updates.setdefault(weight, []).append(op)
-        elif is_once(op, graph):
-            weight = original.get(op.inputs[0], op.inputs[0])
-            original.update(dict.fromkeys(op.outputs, weight))
-        else:
-            if op.kind not in COLLECTIVES and not copies(op, graph):
-                for name in op.inputs:
-                    if graph.tensors[name].role in _WEIGHTS and (name, unit) not in read:
-                        weight = original.get(name, name)
-                        if weight not in several or (name, -1) not in read:
-                            kind = int(name in experts)
-                            row(weight, unit)[COMPUTED + kind] += graph.tensors[name].bytes
-                        read |= {(name, unit), (name, -1)}
+        if op.pass_ is Pass.UPDATE or op.kind in COLLECTIVES or is_once(op, graph):
             continue
-        at_end = op.pass_ is Pass.UPDATE
-        kind = int(weight in experts or not experts.isdisjoint(names))
-        found = row(weight, unit)
-        found[END_LAUNCH if at_end else BEGIN_LAUNCH] += times.launch_s[i]
-        found[(UPDATE if at_end else BEGIN) + kind] += times.time_s[i] - times.launch_s[i]
-    for weight, gradient in weights.items():
-        if not made_in.get(weight):
-            continue
-        tensor, kind = graph.tensors[gradient], int(weight in experts)
-        found = row(weight, made_in[weight][0])
-        sent = sent_bytes(tensor, stack.gradients.reduce_dtype)
-        held, mine = passed_bytes(stack, updates.get(weight, ()), graph)
-        found[GRADIENT + kind] += sent
-        found[SWEEP + kind] += held * times.byte_s
-        found[UPDATE + kind] += mine * times.byte_s
-        if copies_gradients(stack):
-            found[COPY + kind] += 2.0 * (tensor.bytes + sent) * times.byte_s
-    issued_s = _issued_s(graph, home, n_units, times.issue_s, stack)
-    return Overheads(each, holds, shared, issued_s, _added_s(graph, home, n_units, times))
+        column = COMPUTED if op.pass_ is Pass.FORWARD else AGAIN
+        for name in op.inputs:
+            key = name, column, home[i]
+            if graph.tensors[name].role in _WEIGHTS and key not in read:
+                read.add(key)
+                yield original.get(name, name), home[i], column, name
 
 
 def _added_s(graph: Graph, home: Sequence[int], n_units: int, times: OpTimes) -> Floats:
@@ -270,24 +324,28 @@ def of_parts(besides: Overheads | None, replicas: Replicas | None, made_s: Float
         np.where(of.zero_stage >= stage, 1.0 / np.array(of.ranks), 1.0) for stage in (1, 2)
     )
 
-    def parts(of_rows: Floats) -> tuple[Floats, Floats, Floats]:
-        """Return seconds before and after all, bytes of gradients, bytes that are gathered."""
+    def parts(of_rows: Floats) -> tuple[Floats, Floats]:
+        """Return seconds before and after all; bytes that are summed, gathered, and again."""
         of_kind = {column: of_rows[:, column : column + 2] for column in range(BEGIN, N_COLUMNS, 2)}
         begin_s = of_rows[:, BEGIN_LAUNCH] + of_kind[BEGIN] @ states
         end_s = of_rows[:, END_LAUNCH] + of_kind[UPDATE] @ states + of_kind[SWEEP] @ gradients
         if of.zero_stage < 2:
             end_s = end_s + of_kind[COPY] @ several
         gathered = several & (of.zero_stage > 0)
-        sent, computed = of_kind[GRADIENT] * several, of_kind[COMPUTED] * gathered
-        return np.stack((begin_s, end_s)), sent.T.copy(), computed.T.copy()
+        moved = of_kind[GRADIENT] * several, of_kind[COMPUTED] * gathered, of_kind[AGAIN] * gathered
+        return np.stack((begin_s, end_s)), np.stack([size.T for size in moved])
 
     sizes, sum_s, gather_s = (np.array(row) for row in (of.sizes, of.sum_s, of.gather_s))
-    local_s, sent, computed = parts(besides.each)
-    tied_s, tied_sent, tied_computed = parts(besides.shared)
     once = part_ends(
-        local_s, sent, computed, besides.holds, tied_s, tied_sent, tied_computed, made_s, sizes,
-        sum_s, gather_s, of.bucket_bytes, of.sums_beside,
-    )  # fmt: skip
+        *parts(besides.each),
+        besides.holds,
+        *parts(besides.shared),
+        made_s,
+        sizes,
+        np.stack((sum_s, gather_s, gather_s)),
+        of.bucket_bytes,
+        of.sums_beside,
+    )
     gathers = NEVER
     if several.any() and of.zero_stage:
         in_passes = BOTH_WAYS if of.again else FORWARD

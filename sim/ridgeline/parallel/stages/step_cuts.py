@@ -19,6 +19,7 @@ from ridgeline._jit import kernel
 from ridgeline.parallel.stages.part_ends import (
     BEGIN_S,
     END_S,
+    GATHERED_BACK_S,
     GATHERED_S,
     LEAD_BACK_S,
     LEAD_S,
@@ -54,7 +55,7 @@ def step_cuts(  # type: ignore[no-untyped-def]
         [2, P, N + 1] seconds of what crosses a cut before each layer where part p begins: forward,
         and back.
     once
-        [7, N + 1, N + 1] as `part_ends`.
+        [8, N + 1, N + 1] as `part_ends`.
     how
         [4] when weights are gathered, whether gradients are summed in every micro-batch, whether
         ops wait for these sums, whether they wait for gathers.
@@ -196,7 +197,8 @@ def played_s(  # type: ignore[no-untyped-def]
     A device begins a slot when it has done the one before and, of the same micro-batch, what it
     needs has come from the neighbouring part. A link takes up a message when it has brought the one
     before, in each direction. What replicas send goes in one queue of each device: weights are
-    gathered from when a slot begins, one bucket before it can, all before it ends; gradients are
+    gathered from when it is free for a slot, one bucket before it begins, all before it ends;
+    gradients are
     summed as soon as they are made, in every micro-batch or with the last one. Updates wait for all
     sums of their device, and those of parts that share a weight for each other.
     """
@@ -230,7 +232,7 @@ def played_s(  # type: ignore[no-untyped-def]
                 if how[GATHERS] == AT_BEGIN and which == 0:
                     start = max(start, there[p] - (0.0 if how[GATHERS_WAIT] else takes))
                 elif which < 2 and how[GATHERS] >= FORWARD + which:
-                    start = gathered_s(once, how, which, a, b, start, takes, queue, k)
+                    start = max(start, gathered_s(once, how, which, a, b, free[k], takes, queue, k))
                 issued_s = free[k] + issued[which, b] - issued[which, a]
                 free[k] = max(start + takes, issued_s)
                 if which == makes:
@@ -256,10 +258,10 @@ def played_s(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def gathered_s(once, how, which, a, b, start, takes, queue, k):  # type: ignore[no-untyped-def]
-    """Return when a slot begins whose weights are gathered for it."""
-    asked_s = max(start, queue[k])
-    queue[k] = asked_s + once[GATHERED_S, a, b]
+def gathered_s(once, how, which, a, b, free_s, takes, queue, k):  # type: ignore[no-untyped-def]
+    """Return from when a slot can begin whose weights are gathered from when the device is free."""
+    asked_s = max(free_s, queue[k])
+    queue[k] = asked_s + once[GATHERED_S if which == 0 else GATHERED_BACK_S, a, b]
     if how[GATHERS_WAIT]:
         return queue[k]
     lead_s = once[LEAD_S if which == 0 else LEAD_BACK_S, a, b]
@@ -315,7 +317,7 @@ def part_costs(until, issued, once, how, micro_batches):  # type: ignore[no-unty
             each = work.sum()
             if how[GATHERS] >= FORWARD:
                 each = max(work[0] + once[LEAD_S, i, j], gathered)
-                back = gathered if how[GATHERS] == BOTH_WAYS else 0.0
+                back = once[GATHERED_BACK_S, i, j] if how[GATHERS] == BOTH_WAYS else 0.0
                 lead = once[LEAD_BACK_S, i, j] if how[GATHERS] == BOTH_WAYS else 0.0
                 if how[SUMS_EACH]:
                     back += once[SUMMED_S, i, j]
