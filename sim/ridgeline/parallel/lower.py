@@ -407,7 +407,7 @@ def _cut_of(graph: Graph, costs: Sequence[OpCost], plan: ResolvedPlan, by: Judge
     """Cut a graph into the parts of a plan's pipeline."""
     n_parts = plan.pipeline * plan.virtual_stages
     if n_parts == 1:
-        return partition(graph, (), 1)
+        return _cut(Same(graph), (), 1, plan.stage_balance, None, None, None)
     wires, mesh, stack = by.wires, by.mesh, plan.stack
     rates = peak_rates(by.prices.device)
     own_s = tuple(cost.spans(rates).time_s for cost in costs)

@@ -151,17 +151,10 @@ def layer_starts(graph: Graph, found: Sequence[Unit], *, ends: bool) -> list[int
 def pass_times(
     graph: Graph, time_s: Sequence[float], parts: Sequence[Sequence[int]]
 ) -> npt.NDArray[np.float64]:
-    """Return [parts, 3] seconds of a micro-batch: forward, backward, gradients of weights.
-
-    Sums of the gradients that several parts make of a weight are left to a collective.
-    """
+    """Return [parts, 3] seconds of a micro-batch: forward, backward, gradients of weights."""
     found = np.zeros((len(parts), 3))
-    number = {i: k for k, part in enumerate(parts) for i in part}
-    made_in = {name: number[i] for i in number for name in graph.ops[i].outputs}
-    for i, k in number.items():
-        op = graph.ops[i]
-        sums = op.kind == "add" and op.pass_ is Pass.WEIGHT_GRADIENT
-        if is_once(op, graph) or (sums and len({made_in.get(name, k) for name in op.inputs}) > 1):
-            continue
-        found[k, PASS_COLUMN.get(op.pass_, 1)] += time_s[i]
+    for row, part in zip(found, parts, strict=True):
+        for i in part:
+            if not is_once(graph.ops[i], graph):
+                row[PASS_COLUMN.get(graph.ops[i].pass_, 1)] += time_s[i]
     return found
