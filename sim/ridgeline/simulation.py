@@ -230,7 +230,7 @@ def _played(
     run, network, graph, lowered, timeline = step
     wide, device = run.widest(), cluster.device
     time = time_account(lowered, timeline, device)
-    memory, capacity, fits = _memory(lowered, timeline, device)
+    memory, capacity, fits = fullest_memory(lowered, timeline, device)
     idle_w = device.idle_power.value  # a device, on average
     if lowered.kinds:
         every = (one.idle_power.value for one in cluster.devices_of(run.devices))
@@ -426,7 +426,7 @@ def issued_share(lowered: Lowered) -> float:
     return math.fsum(flops * issued for flops, issued in pairs) / done if done else 1.0
 
 
-def _memory(
+def fullest_memory(
     lowered: Lowered, timeline: Timeline, device: Device
 ) -> tuple[dict[str, int], int, bool]:
     """Return what the fullest rank holds, its capacity, and whether every rank fits.
@@ -453,7 +453,8 @@ def _peaks(lowered: Lowered, cluster: Cluster, devices: int) -> float:
     each += [
         matrix_peak(replace(lowered, op_costs=kind.op_costs), kind.device) for kind in lowered.kinds
     ]
-    return math.fsum(each[kind] for kind in lowered.kind_of_rank)
+    counts = map(len, lowered.classes)
+    return math.fsum(each[kind] * n for kind, n in zip(lowered.kind_of_rank, counts, strict=True))
 
 
 def matrix_peak(lowered: Lowered, device: Device) -> float:

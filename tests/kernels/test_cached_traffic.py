@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracles.lru_panels import misses
-from ridgeline.kernels.traffic import cached_trips
-from ridgeline.workload.graph import Gemm
+from ridgeline.kernels.panel_trips import cached_trips, least_trips, output_tile, square_trips
 
 
 @settings(max_examples=300, deadline=None)
@@ -23,9 +22,8 @@ def test_a_cache_keeps_what_fits_between_two_uses(
     Chunks are evicted whole, so a cache that is fuller than a chunk less than the distance between
     two uses may keep some of them: the closed form is never below the cache's misses.
     """
-    gemm = Gemm(down * 8, across * 8, chunks)
     a_bytes, b_bytes = down * chunks * a_chunk, across * chunks * b_chunk
-    a_trips, b_trips = cached_trips(gemm, a_bytes, b_bytes, (8, 8), cache)
+    a_trips, b_trips = cached_trips(8 * down, 8 * across, a_bytes, b_bytes, (8, 8), cache)
     said = a_trips * a_bytes + b_trips * b_bytes
     played = [misses(down, across, chunks, a_chunk, b_chunk, cache, rows) for rows in (True, False)]
     least = min(map(sum, played))
@@ -53,13 +51,63 @@ sizes = st.integers(1, 5000)
 def test_a_larger_cache_never_moves_more(
     m: int, n: int, k: int, rows: int, columns: int, cache: float, more: float
 ) -> None:
-    gemm, a, b = Gemm(m, n, k), 2.0 * m * k, 2.0 * k * n
+    a, b = 2.0 * m * k, 2.0 * k * n
     small, large = (
         trips[0] * a + trips[1] * b
         for trips in (
-            cached_trips(gemm, a, b, (rows, columns), size) for size in (cache, cache * more)
+            cached_trips(m, n, a, b, (rows, columns), size) for size in (cache, cache * more)
         )
     )
     assert a + b <= large <= small
-    nothing = cached_trips(gemm, a, b, (rows, columns), 0.0)
+    nothing = cached_trips(m, n, a, b, (rows, columns), 0.0)
     assert nothing == (-(-n // columns), -(-m // rows))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    m=st.integers(1, 16), n=st.integers(1, 16), a_row=st.integers(1, 9), b_column=st.integers(1, 9),
+    held=st.integers(1, 300), room=st.floats(0, 1.5),
+)  # fmt: skip
+def test_the_shape_of_a_wave_is_the_best_of_all(
+    m: int, n: int, a_row: int, b_column: int, held: int, room: float
+) -> None:
+    """Against every shape that the registers hold, and every smaller square."""
+    a, b = float(m * a_row), float(n * b_column)
+    cache = room * (a + b)
+
+    def moved(trips: tuple[int, int]) -> float:
+        return trips[0] * a + trips[1] * b
+
+    shapes = [
+        (rows, columns)
+        for rows in range(1, m + 1)
+        for columns in range(1, n + 1)
+        if rows * columns <= held
+    ]
+    every = min(moved(cached_trips(m, n, a, b, tile, cache, grouped=True)) for tile in shapes)
+    assert moved(least_trips(m, n, a, b, held, cache)) == every
+    squares = {output_tile(m, n, size) for size in range(1, held + 1)}
+    every = min(moved(cached_trips(m, n, a, b, tile, cache)) for tile in squares)
+    assert moved(square_trips(m, n, a, b, held, cache)) == every
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    m=sizes, n=sizes, k=sizes, held=st.integers(1, 10**7), cache=st.floats(0, 1e8),
+    registers=st.floats(1, 9), more=st.sampled_from([0.5, 1.0, 3.0]),
+)  # fmt: skip
+def test_more_registers_or_cache_never_move_more(
+    m: int, n: int, k: int, held: int, cache: float, registers: float, more: float
+) -> None:
+    a, b = 2.0 * m * k, 2.0 * k * n
+    larger = int(held * registers)
+    for trips in (least_trips, square_trips):
+        before, after, fuller = (
+            x * a + y * b
+            for x, y in (
+                trips(m, n, a, b, held, cache),
+                trips(m, n, a, b, larger, cache),
+                trips(m, n, a, b, larger, cache * (1 + more)),
+            )
+        )
+        assert a + b <= fuller <= after <= before

@@ -15,8 +15,9 @@ from machines import write_machine
 from oracles.lru_panels import misses
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels import price
+from ridgeline.kernels.panel_trips import cached_trips, output_tile
 from ridgeline.kernels.residence import keeping, residence, room
-from ridgeline.kernels.traffic import cache_bytes, cached_trips, output_tile
+from ridgeline.kernels.traffic import cache_bytes
 from ridgeline.kernels.waves import TILES, Processor, inner_passes, menu
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
 from ridgeline.workload.model import load_model
@@ -111,9 +112,10 @@ def test_groups_of_tiles_miss_what_a_simulated_cache_misses(
     down: int, across: int, chunks: int, a_chunk: int, b_chunk: int, cache: int
 ) -> None:
     """The best order of all groups, played through a cache, never misses more than is said."""
-    gemm = Gemm(down * 8, across * 8, chunks)
     a_bytes, b_bytes = down * chunks * a_chunk, across * chunks * b_chunk
-    a_trips, b_trips = cached_trips(gemm, a_bytes, b_bytes, (8, 8), cache, grouped=True)
+    a_trips, b_trips = cached_trips(
+        8 * down, 8 * across, a_bytes, b_bytes, (8, 8), cache, grouped=True
+    )
     said = a_trips * a_bytes + b_trips * b_bytes
     least = min(
         sum(misses(down, across, chunks, a_chunk, b_chunk, cache, rows, group))
@@ -121,7 +123,7 @@ def test_groups_of_tiles_miss_what_a_simulated_cache_misses(
         for group in range(1, max(down, across) + 1)
     )
     assert said >= least >= a_bytes + b_bytes
-    alone = cached_trips(gemm, a_bytes, b_bytes, (8, 8), cache)
+    alone = cached_trips(8 * down, 8 * across, a_bytes, b_bytes, (8, 8), cache)
     assert said <= alone[0] * a_bytes + alone[1] * b_bytes
 
 
@@ -130,7 +132,7 @@ def test_the_order_that_is_said_is_one_that_the_cache_plays() -> None:
     down, across, chunks, size = 8, 6, 4, 1
     a_bytes, b_bytes = down * chunks * size, across * chunks * size
     cache = 4 * chunks * size
-    trips = cached_trips(Gemm(64, 48, chunks), a_bytes, b_bytes, (8, 8), cache, grouped=True)
+    trips = cached_trips(64, 48, a_bytes, b_bytes, (8, 8), cache, grouped=True)
     played = misses(down, across, chunks, size, size, cache, True, 2)
     assert played == (3 * a_bytes, b_bytes)
     assert trips[0] * a_bytes + trips[1] * b_bytes == sum(played)
@@ -154,12 +156,16 @@ def test_blocked_products_have_the_published_miss_curve(machines: Path) -> None:
     assert all(a >= b for a, b in itertools.pairwise(curve))
     assert curve[0] == small
     assert curve[-1] == 3 * 2 * n * n  # all fits: each word once
-    # Between the ends, a cache of S bytes groups columns of tiles: what is left shrinks as 1 / S.
-    panel = side * n * 2
-    for groups in (2, 3, 4):
-        size = math.ceil(8 / groups) * panel + 2 * panel
-        bytes_ = price(op, graph, gpu(machines, l2_capacity=f"{size} B")).traffic_bytes["hbm"]
-        assert bytes_ == (groups + 1 + 1) * 2 * n * n
+    # Between the ends, a cache of S bytes keeps parts of B while thin waves of A pass by, so that
+    # A passes as often as there are parts: what is left shrinks as 1 / S.
+    whole = 2 * n * n
+    for parts in (2, 3, 4):
+        bytes_, less = (
+            price(op, graph, gpu(machines, l2_capacity=f"{share * whole / parts:.0f} B"))
+            .traffic_bytes["hbm"]
+            for share in (1.02, 0.99)
+        )  # fmt: skip
+        assert bytes_ == (parts + 1 + 1) * whole < less
 
 
 def test_a_wave_in_a_square_loads_the_published_number_of_blocks() -> None:
@@ -332,7 +338,7 @@ def test_an_a100_passes_what_its_counters_say() -> None:
     Tiles of 128 x 64 pass 32.3 times; the library's of 256 x 128, which its times ask for, 16.3.
 
     "Mind the Gap", ISCA 2024. The same counters have 6.5 times the least from HBM, where the model
-    has 1.7: blocks of different waves do not share what an L2 of two halves could hold.
+    has the least: blocks of different waves do not share what an L2 of two halves could hold.
     """
     op, graph = product(4096, 4096, 4096)
     least = sum(t.bytes for t in graph.tensors.values())
@@ -340,7 +346,7 @@ def test_an_a100_passes_what_its_counters_say() -> None:
     assert moved["l2"] / least == pytest.approx(16.3, abs=0.05)
     bare = load_device("a100-sxm4-80gb", {"engines.tensor-cores.library": None})
     assert price(op, graph, bare).traffic_bytes["l2"] / least == pytest.approx(32.3, abs=0.05)
-    assert 1 < moved["hbm"] / least < 6.5
+    assert 1 <= moved["hbm"] / least < 6.5
 
 
 def test_found_operands_of_one_op(machines: Path) -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 import ridgeline as rl
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_device
-from ridgeline.hardware.dies import DIE_LINKS, one_die
+from ridgeline.hardware.dies import DIE_LINKS
+from ridgeline.hardware.equal_parts import one_die
 from ridgeline.hardware.templates import device_template
 from ridgeline.kernels.cost import op_energy_j, peak_rates
 from ridgeline.kernels.dies import Cut, cuts_of

@@ -86,10 +86,17 @@ def test_the_clock_is_the_highest_that_the_limit_allows(
     near_s = max(spans.compute_s, *(s for n, s in spans.memory_s.items() if n != device.far_memory))
     far_j = free.level_energy_j[device.far_memory]
     near_j = free.energy_j["total"] - free.energy_j["static"] - far_j
+    parts, steady_s = cost.overlap, cost.latency_s - cost.waiting_s
+    assert parts is not None
+
+    def together_s(clock: float) -> float:
+        each = [parts.arithmetic_s / clock, parts.near_s / clock, parts.far_s, parts.reread_s]
+        return math.fsum(s**parts.exponent for s in each) ** (1 / parts.exponent)
+
     allowed = [
         time_s
         for clock in np.linspace(1.0, 0.002, 20_000).tolist()
-        for time_s in [cost.latency_s + max(near_s / clock, far_s)]
+        for time_s in [steady_s + max(near_s / clock, far_s, together_s(clock))]
         if idle_w + (near_j * max(floor, clock) ** 2 + far_j) / time_s <= limit
     ]
     within = load_device("l4", {**stated, "power_limit": f"{limit} W"})

@@ -94,6 +94,21 @@ def test_a_state_space_layer_runs_at_the_rate_and_on_the_engine_of_its_measured_
     assert sum(cost.spans(Common(without).rates).time_s for cost in bare) < times["h100-sxm5-80gb"]
 
 
+@pytest.mark.parametrize(("ultra", "base"), [("gb300", "gb200"), ("b300", "b200")])
+@pytest.mark.parametrize("format_", ["bf16", "fp16", "fp8", "fp4"])
+def test_products_of_blackwell_ultra_sustain_what_its_design_power_leaves(
+    ultra: str, base: str, format_: str
+) -> None:
+    """Decision 0187: the share of the board with the same clocks, by the ratio of design powers."""
+    share, power = [], []
+    for device in (load_device(ultra), load_device(base)):
+        rows = (r for r in device.achievable if (r.format, r.op) == (format_, "gemm"))
+        assert device.tdp is not None
+        share.append(next(rows).fraction.value)
+        power.append(device.tdp.value)
+    assert share[0] == pytest.approx(share[1] * power[0] / power[1], abs=6e-4)
+
+
 def test_a_conversion_to_8_bits_takes_what_was_measured() -> None:
     """ROCm TransformerEngine, pull request 598: 8,192 x 8,192 numbers of 16 bits on a B200."""
     graph = load_model("mlp", {"widths": [8192] * 4}).training(8192, "fp8-mixed")

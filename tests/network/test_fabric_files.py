@@ -330,3 +330,29 @@ def test_a_repeated_result_on_a_network(tmp_path: Path) -> None:
 def test_too_many_devices() -> None:
     with pytest.raises(RidgelineError, match="has 4"):
         step_s("Ring(4, 50 GB/s, 1 us) @ a40", 8)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        f"plan mlp {FABRICS / 'own-rails.yaml'} --devices 16 --batch 128 --limit 1",
+        "memory mlp --fit 'FatTree(4, 25 GB/s, 1 us)' --device a40 --batch 64",
+        f"collective all-reduce 1MB {INFRAGRAPH} --device h100-sxm5-80gb",
+        f"collective all-reduce 1MB {NCCL} --device a100-sxm4-40gb",
+    ],
+)
+def test_other_verbs_take_networks(capsys: pytest.CaptureFixture[str], words: str) -> None:
+    """Fewer devices than there are; devices without a host; links without rates."""
+    assert execute(shlex.split(words)) == 0, capsys.readouterr().err
+
+
+def test_a_study_names_the_device_of_a_network(tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text(
+        "kind: study\nname: s\nmodel: mlp\ncluster: 'Ring(4, 50 GB/s, 1 us)'\n"
+        "set: {cluster.device: a40}\nplan: {data: 4}\nvary: {plan.global_batch: [64, 128]}\n"
+    )
+    assert execute(["sweep", str(study), "--output", str(tmp_path / "rows.csv")]) == 0
+    rows = (tmp_path / "rows.csv").read_text().splitlines()
+    assert len(rows) == 3
+    assert rows[1].endswith(",")  # no error

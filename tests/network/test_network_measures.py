@@ -176,12 +176,12 @@ def test_a_graph_from_a_file(tmp_path: Path) -> None:
     ("text", "message"),
     [
         (f"Torus(4by8, {LINK})", "extents"), (f"Torus(0x8, {LINK})", "1 to"),
-        (f"Mesh(400x400, {LINK})", "1 to"), (f"Hypercube(20, {LINK})", "1 to 16"),
+        (f"Mesh(800x800, {LINK})", "1 to"), (f"Hypercube(20, {LINK})", "1 to 16"),
         (f"FatTree(5, {LINK})", "even"), (f"FatTree(64, {LINK})", "must be 1 to 62"),
         (f"Dragonfly(2, 4, {LINK})", "Dragonfly takes"), (f"Tree(10, 4, 2, {LINK})", "full leaves"),
         (f"Ring(4, {LINK})_Swich(2, {LINK})", "did you mean 'Switch'"),
         (f"Ring(4, {LINK})_Switch(2)", "Switch has no links"),
-        (f"Ring(4096, {LINK})_Switch(4096, {LINK})", "at most 65536"),
+        (f"Ring(4096, {LINK})_Switch(4096, {LINK})", "at most 262144"),
     ],
 )  # fmt: skip
 def test_impossible_text(text: str, message: str) -> None:

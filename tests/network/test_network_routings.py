@@ -16,8 +16,8 @@ from network_machines import cluster, dgx1, switched
 from oracles.collective_routes import shortest_path
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network import Topology, from_cluster, from_text
-from ridgeline.network.paths import Ints, Routes
-from ridgeline.network.routing import route, routes
+from ridgeline.network.paths import Ints, Routes, join
+from ridgeline.network.routing import ROUTINGS, route, routes
 
 LINK = "2 GB/s, 1 us"
 TEXTS = [
@@ -191,3 +191,27 @@ def test_shifts_do_not_contend_on_three_levels(shift: int) -> None:
     topology = machine(f"FatTree(8, {LINK})", "shortest")
     loads = np.bincount(routes(topology, np.arange(128), (np.arange(128) + shift) % 128).links)
     assert loads.max() == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Torus(3x4x5, 50 GB/s, 1 us)",
+        "Mesh(4x4x2, 50 GB/s, 1 us)",
+        "Ring(4, 200 GB/s, 500 ns)_Switch(8, 25 GB/s, 1 us)_Ring(3, 1 GB/s, 1 us)",
+        "Switch(4, 50 GB/s, 1 us)_FatTree(4, 25 GB/s, 1 us)",
+    ],
+)
+def test_ways_along_lines_are_those_through_the_whole_product(text: str) -> None:
+    topology = from_text(text)
+    n, vertices = topology.n_devices, topology.devices.astype(np.int64)
+    a, b = (ends.ravel() for ends in np.meshgrid(np.arange(n), np.arange(n)))
+    found = ROUTINGS["dimension-ordered"](topology, vertices[a], vertices[b])
+    parts, stride, at = [], 1, a
+    for extent in topology.shape:
+        after = at + ((b // stride) % extent - (at // stride) % extent) * stride
+        parts.append(ROUTINGS["shortest"](topology, vertices[at], vertices[after]))
+        at, stride = after, stride * extent
+    whole = join(*parts)
+    assert (found.ptr == whole.ptr).all()
+    assert (found.links == whole.links).all()

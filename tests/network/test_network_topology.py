@@ -130,7 +130,7 @@ def test_more_devices_than_there_are() -> None:
         from_cluster(cluster(dgx1("p100"), 2), 17)
     with pytest.raises(RidgelineError, match="0 devices"):
         from_cluster(cluster(dgx1("p100"), 2), 0)
-    with pytest.raises(RidgelineError, match="up to 65536 can be drawn"):
+    with pytest.raises(RidgelineError, match="up to 262144 can be drawn"):
         from_cluster(cluster(dgx1("p100"), 1_000_000), 8_000_000)
 
 

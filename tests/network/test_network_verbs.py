@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.cli import execute
+from ridgeline.network.inline import DIMENSIONS, INLINE, from_text
 
 
 def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -98,3 +99,14 @@ def test_the_topology_of_the_page_is_one(
     path.write_text(text.partition("```")[0], "utf-8")
     found = json.loads(call(capsys, "topology", str(path), "--json")[1])
     assert (found["n_devices"], found["n_links"], found["diameter"]) == (4, 6, 3)
+
+
+def test_the_page_has_all_families_with_examples_that_draw() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "network.md").read_text("utf-8")
+    table = page.partition("| family | parameters |")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in row.strip("| ").split("|")] for row in table.splitlines()[2:]]
+    assert sorted(row[0].strip("`") for row in rows) == sorted(INLINE)
+    for name, _, example, devices, in_products, *_ in rows:
+        assert example.startswith("`" + name.strip("`") + "(")
+        assert from_text(example.strip("`")).n_devices == int(devices)
+        assert (in_products == "yes") == (name.strip("`") in DIMENSIONS)

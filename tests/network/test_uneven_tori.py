@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from ridgeline.network import collective
 from ridgeline.network.algorithms.grid import balanced_shares
+from ridgeline.network.algorithms.shares import least_shares
 
 SHAPES = [(4, 8), (8, 8), (3, 5), (2, 8), (4, 4, 8), (2, 4, 8)]
 
@@ -62,3 +63,35 @@ def test_a_torus_from_a_file_is_found(shape: tuple[int, ...], named: bool, tmp_p
     found = collective("all-reduce", 1e8, str(file))
     assert found.algorithm in {"multi-torus", "ring"}  # rings over all links, where packed
     assert found.time_s <= 1.05 * _bound_s(shape, 1e8, 50e9, 2)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_least_shares_are_proven_by_their_dual(data: st.DataObject) -> None:
+    """No shares do better than weights of links say: the value of a game, from both sides."""
+    rows, lanes = data.draw(st.integers(1, 4)), data.draw(st.integers(1, 6))
+    cells = st.lists(st.integers(1, 9), min_size=lanes, max_size=lanes)
+    load = np.array(data.draw(st.lists(cells, min_size=rows, max_size=rows)), np.float64)
+    shares = least_shares(load)
+    assert shares.sum() == pytest.approx(1.0)
+    assert (shares >= 0).all()
+    most = load.max() + 1
+    weights = least_shares(most - load.T)
+    assert (load @ shares).max() == pytest.approx((weights @ load).min(), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [
+        # 2(p-1)/p of the payload over all ports of a device
+        ("Ring(4, 200 GB/s, 100 ns)_Ring(4, 100 GB/s, 100 ns)", 2 * 15 / 16 / 600e9),
+        ("Switch(4, 200 GB/s, 1 us)_Switch(4, 100 GB/s, 1 us)_Switch(4, 50 GB/s, 1 us)",
+         2 * 63 / 64 / 350e9),
+        # what a ring of eight has to send to the others, over its eight ports to switches
+        ("Ring(8, 200 GB/s, 500 ns)_Switch(16, 25 GB/s, 1 us)", 2 * 15 / 16 / 200e9),
+    ],
+)  # fmt: skip
+def test_unlike_dimensions_are_filled(text: str, bound: float) -> None:
+    found = collective("all-reduce", 10e9, text)
+    assert found.algorithm == "themis"
+    assert bound <= found.time_s / 10e9 <= 1.08 * bound

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError
+from ridgeline.hardware.cluster import Cluster
 from ridgeline.network.routing import routes
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.sending.chosen import schedule_of
@@ -21,7 +22,12 @@ from stacked import changed, stacked
 SELENE = rl.load_cluster("selene-a100")
 
 
-def counted(topology: Topology, ranks: int, experts: int, choices: int) -> np.ndarray:
+HGX = rl.load_cluster("hgx-b200-ndr")
+
+
+def counted(
+    topology: Topology, ranks: int, experts: int, choices: int, *, rails: bool
+) -> np.ndarray:
     """Bytes by link if every rank has one token for each choice, of one byte, sent by hand."""
     loads = np.zeros(topology.n_links)
     node = topology.node_of[topology.devices[:ranks]]
@@ -35,8 +41,12 @@ def counted(topology: Topology, ranks: int, experts: int, choices: int) -> np.nd
         for mine in range(ranks):
             for there in {int(node[r]) for r in wanted}:
                 members = np.flatnonzero(node == there).tolist()
-                entries = [mine] if mine in members else members
-                for entry in entries:  # a token enters by any of them, as likely
+                home = np.flatnonzero(node == node[mine]).tolist()
+                # A token enters by the rank of the same place, or by any of them, as likely.
+                entries = [members[home.index(mine) % len(members)]]
+                if mine not in members and not rails:
+                    entries = members
+                for entry in entries:
                     if entry != mine:
                         send(mine, entry, 1 / len(entries))
                     for r in wanted.intersection(members) - {entry}:
@@ -44,12 +54,16 @@ def counted(topology: Topology, ranks: int, experts: int, choices: int) -> np.nd
     return loads
 
 
-@pytest.mark.parametrize(("ranks", "experts", "choices"), [(4, 8, 2), (8, 8, 3), (16, 16, 2)])
+@pytest.mark.parametrize("rails", [False, True])
+@pytest.mark.parametrize(
+    ("ranks", "experts", "choices"), [(4, 8, 2), (8, 8, 3), (12, 24, 2), (16, 16, 2)]
+)
 def test_every_link_carries_what_all_choices_put_on_it(
-    ranks: int, experts: int, choices: int
+    ranks: int, experts: int, choices: int, *, rails: bool
 ) -> None:
-    topology = shared_topology(SELENE, ranks)
-    by_hand = counted(topology, ranks, experts, choices)
+    """Two devices of a DGX A100 share the way to two adapters; one of an HGX B200 has its own."""
+    topology = shared_topology(HGX if rails else SELENE, ranks)
+    by_hand = counted(topology, ranks, experts, choices, rails=rails)
     pairs = [(a, b) for a in range(ranks) for b in range(ranks) if a != b]
     ends = topology.devices[np.array(pairs)].astype(np.int64)
     even = np.bincount(routes(topology, ends[:, 0], ends[:, 1]).links, minlength=topology.n_links)
@@ -61,22 +75,47 @@ def test_every_link_carries_what_all_choices_put_on_it(
 
 
 @settings(max_examples=15, deadline=None)
-@given(st.sampled_from([16, 32]), st.sampled_from([32, 64, 256]), st.integers(1, 8))
+@given(
+    st.sampled_from([SELENE, HGX]),
+    st.sampled_from([16, 32]),
+    st.sampled_from([32, 64, 256]),
+    st.integers(1, 8),
+)
 def test_less_leaves_a_node_the_more_experts_a_token_has(
-    ranks: int, experts: int, choices: int
+    cluster: Cluster, ranks: int, experts: int, choices: int
 ) -> None:
-    topology = shared_topology(SELENE, ranks)
+    topology = shared_topology(cluster, ranks)
     group = np.arange(ranks)
     even = schedule_of("all-to-all", topology, group, 1e6).bytes_on_wire()
     op = f"all-to-all nodes:{choices}:{experts}"
     once = schedule_of(op, topology, group, 1e6).bytes_on_wire()
-    between = [link for link in even if topology.link_class[link] == "hdr"]
-    assert between
-    for link in between:
-        assert once[link] <= even[link] * (1 + 1e-9)
-        assert once[link] > even[link] * 0.9 / choices
-        if choices == 1:
-            assert once[link] == pytest.approx(even[link])
+    leaving: dict[int, list[int]] = {}
+    for link in even:
+        here, there = (topology.node_of[end[link]] for end in (topology.source, topology.target))
+        if here >= 0 and there < 0:
+            leaving.setdefault(int(here), []).append(link)
+    assert len(leaving) == ranks // 8
+    for links in leaving.values():
+        for link in links:
+            assert once[link] <= even[link] * (1 + 1e-9)
+            assert once[link] > even[link] * 0.9 / choices
+            if choices == 1:
+                assert once[link] == pytest.approx(even[link])
+
+
+def test_tokens_stay_on_their_rails() -> None:
+    """Between nodes that share their leaves, what goes once to each node passes no spine."""
+    topology = shared_topology(HGX, 256)
+    group = np.arange(32)
+    once = schedule_of("all-to-all nodes:8:256", topology, group, 1e6).bytes_on_wire()
+    even = schedule_of("all-to-all", topology, group, 1e6).bytes_on_wire()
+
+    def above(sent: dict[int, float]) -> float:
+        ends = topology.node_of[topology.source], topology.node_of[topology.target]
+        return sum(size for link, size in sent.items() if max(ends[0][link], ends[1][link]) < 0)
+
+    assert above(dict(even)) > 0
+    assert above(dict(once)) == 0
 
 
 def test_a_step_over_nodes_is_shorter() -> None:

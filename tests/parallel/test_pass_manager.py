@@ -37,8 +37,9 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
 ]
 ALWAYS = {"gradient-formats"}  # returns the graph as it is for the format of the update
 
-# Asked for by a unit behind the accumulators, and by a host whose inputs are waited for.
-OF_DEVICES = {"product-epilogues", "host-inputs"}
+# Asked for by a unit behind the accumulators, by a host whose inputs are waited for, and by matrix
+# units that read operands in 8 bits in either layout.
+OF_DEVICES = {"tpu-v1": {"product-epilogues", "host-inputs"}, "b200": {"one-layout"}}
 
 
 def asked(stack: Stack) -> set[str]:
@@ -46,12 +47,12 @@ def asked(stack: Stack) -> set[str]:
 
 
 def test_every_pass_is_asked_for_by_a_setting() -> None:
-    assert {name for name, _ in ASKED} | ALWAYS | OF_DEVICES == set(PASSES)
+    assert {name for name, _ in ASKED}.union(ALWAYS, *OF_DEVICES.values()) == set(PASSES)
     assert asked(NEUTRAL) == ALWAYS
-    behind = PassContext(NEUTRAL, load_device("tpu-v1"))
-    assert {name for name, one in PASSES.items() if one.when(behind) is not None} == (
-        ALWAYS | OF_DEVICES
-    )
+    for device, passes in OF_DEVICES.items():
+        of = PassContext(NEUTRAL, load_device(device))
+        found = {name for name, one in PASSES.items() if one.when(of) is not None}
+        assert found == ALWAYS | passes
 
 
 @pytest.mark.parametrize(("name", "settings"), ASKED)

@@ -13,12 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pods import write_pod
 
-from ridgeline.engine.slack import slack_s
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.plans.checks import DIMENSIONS
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plans.plan import DIMENSIONS, Plan
 from ridgeline.parallel.plans.resolved import ALTERNATING
 from ridgeline.report.account import union
 from ridgeline.report.result import Result
@@ -139,7 +137,7 @@ def assert_path(result: Result) -> None:
     """Tasks without slack follow each other from the beginning to the end of the step."""
     timeline = result.details.timeline
     rounding = 1e-9 * timeline.makespan_s
-    tight = slack_s(timeline) <= rounding
+    tight = timeline.slack_s() <= rounding
     spans = union(timeline.start_s[tight], timeline.end_s[tight] + rounding)
     assert len(spans) == 1
     assert spans[0, 0] == 0

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from machines import DEVICE, ENERGY, write_machine
 from ridgeline.cli import execute
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.report.ledger import COLUMNS, ledger
+from ridgeline.report.ledger import COLUMNS
 from ridgeline.report.result import Result
+from ridgeline.report.step_ledger import ledger
 from ridgeline.study.point import Point
 from ridgeline.workload.graph import Pass, Role
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import ridgeline as rl
 from ridgeline.errors import ConfigError
 from ridgeline.report.account import CONTENTION
 from ridgeline.report.perfetto import trace, write_trace
@@ -168,3 +169,22 @@ def test_gzipped_files_hold_the_same_and_have_equal_bytes(result: Result, tmp_pa
 def test_a_missing_folder_is_an_error_with_the_name(result: Result, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="nowhere"):
         write_trace(result, tmp_path / "nowhere" / "trace.json")
+
+
+def test_arrows_lead_from_each_message_to_what_reads_it() -> None:
+    plan = rl.Plan(data=2, pipeline=4, global_batch=16, micro_batch=2, precision="fp16-mixed")
+    played = rl.simulate("gpt2", "dgx1-v100", plan, software="ideal")
+    starts, ends = events(played, "s"), events(played, "f")
+    assert [arrow["id"] for arrow in starts] == [arrow["id"] for arrow in ends]
+    sent = [event for event in events(played, "X") if event["name"].startswith("send ")]
+    assert len(sent) == 3 * 2 * 4  # stages that send, ways, micro-batches
+    slices = {(e["pid"], e["tid"], e["ts"]): e for e in events(played, "X")}
+    for start, end in zip(starts, ends, strict=True):
+        message = slices[start["pid"], start["tid"], start["ts"]]
+        reader = slices[end["pid"], end["tid"], end["ts"]]
+        assert start["pid"] != end["pid"]
+        assert message["cat"] == "collective"
+        assert reader["ts"] >= (message["ts"] + message["dur"]) * (1 - 1e-12)
+        if message in sent:
+            sent.remove(message)
+    assert not sent

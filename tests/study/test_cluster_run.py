@@ -14,7 +14,11 @@ import pytest
 
 from ridgeline.cli import execute
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.study.parallel_run import _run_remotely, run_jobs
+from ridgeline.study.draws import Step, drawn
+from ridgeline.study.jobs.job_file import JobFile
+from ridgeline.study.jobs.neighbours import simulate_jobs
+from ridgeline.study.parallel_run import _called_remotely, _run_chunk, run_jobs
+from ridgeline.study.point import Point
 from ridgeline.study.store import Store
 from ridgeline.study.sweep import prepare
 
@@ -140,4 +144,24 @@ def test_without_dask_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch
 def test_a_worker_of_another_version_refuses(study: Path) -> None:
     jobs = [(key, point) for key, _, point in prepare(study).keyed()][:1]
     with pytest.raises(RidgelineError, match=r"a worker has ridgeline .*; this is 0\.0"):
-        _run_remotely(jobs, "0.0")
+        _called_remotely(_run_chunk, jobs, "0.0")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_jobs_and_draws_are_the_same_bytes_on_a_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    """Components of jobs, and draws of jitter, on two workers of two threads."""
+    address = cluster[0]
+    one = {"model": "mlp", "software": "ideal", "plan": {"data": 4, "batch": 256}, "steps": 2}
+    places = {"a": [0, 1, 4, 5], "b": [2, 3, 6, 7], "c": [8, 9, 10, 11], "d": [12, 13, 14, 15]}
+    jobs = [{"name": name, "placement": place, **one} for name, place in places.items()]
+    where = "Tree(16, 4, 4, 25 GB/s, 1 us) @ h100-sxm5-80gb"
+    file = JobFile.model_validate({"kind": "jobs", "name": "j", "cluster": where, "jobs": jobs})
+    here, there = simulate_jobs(file), simulate_jobs(file, cluster_address=address)
+    assert json.dumps(here.to_dict()) == json.dumps(there.to_dict())
+    faults = {"cluster.faults": ["jitter normal relative=0.1 seed=3 samples=20"]}
+    point = Point("mlp", "dgx1-v100", {"data": 8, "global_batch": 256}, faults)
+    step, result = Step(point, None, None), point.simulate()
+    alone = drawn(step, result, 1, None)
+    assert len(alone) == 20
+    assert drawn(step, result, 1, address) == alone == drawn(step, result, 2, None)

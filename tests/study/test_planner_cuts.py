@@ -31,7 +31,9 @@ def test_a_plan_is_cut_as_its_step_is(
     precision = "bf16-mixed" if machine != "dgx1-v100" else "fp16-mixed"
     wanted = Plan(precision=precision, global_batch=8, micro_batch=1, **fields)
     overrides = EXPERTS if "expert" in fields else {}
-    one = searcher(load_model(model, overrides), machine, 4, 8, precision=precision, software=NEUTRAL)
+    one = searcher(
+        load_model(model, overrides), machine, 4, 8, precision=precision, software=NEUTRAL
+    )
     (i,) = (i for i in range(len(one.space)) if one.space.plan(i) == wanted)
     group = one.groups.group(one.key(i))
     assert group is not None

@@ -19,7 +19,7 @@ from ridgeline.workload.formats import FORMATS
 from ridgeline.workload.rounding import LogNormal, Normal, quantise, range_loss
 
 FLOATS = [f.name for f in FORMATS.values() if f.kind == "float"]
-SMALL = ["fp16", "bf16", "fp8-e4m3", "fp8-e5m2", "nvfp4"]
+SMALL = ["fp16", "bf16", "fp8-e4m3", "fp8-e5m2", "fp8-block", "mxfp8", "mxfp4", "nvfp4"]
 FIXED = ["int8", "flex16+5"]
 wide = hnp.arrays(
     np.float64, st.integers(1, 40), elements=st.floats(-1e6, 1e6, allow_subnormal=False)
@@ -39,9 +39,10 @@ def every_number(name: str) -> np.ndarray:
         mantissa * 2.0 ** (1 - bias - format_.mantissa_bits),
         (1 + mantissa / 2**format_.mantissa_bits) * 2.0 ** (exponent - bias),
     )
-    if name == "fp8-e4m3":  # OCP 8-bit formats: only S.1111.111 is not a number
+    # OCP 8-bit formats: only S.1111.111 is not a number
+    if name in {"fp8-e4m3", "fp8-block", "mxfp8"}:
         return values[:-1]
-    return values if name == "nvfp4" else values[exponent < top]
+    return values if name in {"mxfp4", "nvfp4"} else values[exponent < top]
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -88,10 +89,10 @@ def nearest_even(x: float, numbers: np.ndarray) -> float:
 def test_rounding_is_to_the_nearest_of_all_numbers_ties_to_even(name: str, x: float) -> None:
     expected = nearest_even(x, every_number(name))
     (found,) = quantise([x], name)
-    if math.isnan(expected) and name == "nvfp4":
+    if math.isnan(expected) and FORMATS[name].kept == "nothing":
         assert found == math.copysign(6, x)
     elif math.isnan(expected):
-        assert math.isnan(found) if name == "fp8-e4m3" else math.isinf(found)
+        assert math.isnan(found) if FORMATS[name].kept == "code" else math.isinf(found)
         (held,) = quantise([x], name, overflow="saturate")
         assert held == math.copysign(FORMATS[name].largest, x)
     else:
@@ -163,7 +164,9 @@ def test_a_fixed_format_just_holds_the_largest_value(name: str, x: np.ndarray) -
 @pytest.mark.parametrize("name", FLOATS + FIXED)
 def test_bits_of_a_tensor(name: str) -> None:
     format_ = FORMATS[name]
-    shared = {"flex16+5": 5, "nvfp4": 63 * 8 + 32}
+    shared = {
+        "flex16+5": 5, "fp8-block": 8 * 32, "mxfp8": 32 * 8, "mxfp4": 32 * 8, "nvfp4": 63 * 8 + 32,
+    }  # fmt: skip
     assert format_.tensor_bits(1000) == 1000 * format_.bits + shared.get(name, 0)
     if format_.kind == "float" and name != "tf32":
         assert 1 + format_.exponent_bits + format_.mantissa_bits == format_.bits
@@ -182,7 +185,7 @@ def counted(x: np.ndarray, name: str, scale: float, step: float | None) -> tuple
         over = np.abs(np.rint(x * scale / unit)) > format_.largest
         normal = unit / scale
     else:  # 7 is between 6 and 8, whose mantissa is even
-        over = np.abs(x * scale) >= 7 if name == "nvfp4" else ~np.isfinite(rounded)
+        over = np.abs(x * scale) >= 7 if FORMATS[name].kept == "nothing" else ~np.isfinite(rounded)
         normal = format_.least_normal / scale
     lost = (x != 0) & (rounded == 0)
     return over.mean(), lost.mean(), (~lost & (x != 0) & (np.abs(x) < normal)).mean()

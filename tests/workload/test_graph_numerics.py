@@ -153,7 +153,10 @@ def test_unknown_precisions_name_the_nearest_and_all():
         load_model("lenet5").forward(1, "fp8-mixd")
 
 
-NARROW = {"fp8-mixed": ("fp8-e4m3", "fp8-e5m2"), "int8-mixed": ("int8", "int8")}
+NARROW = {
+    "fp8-mixed": ("fp8-e4m3", "fp8-e5m2"), "int8-mixed": ("int8", "int8"),
+    "fp8-block-mixed": ("fp8-block", "fp8-block"), "mxfp8-mixed": ("mxfp8", "mxfp8"),
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("precision", NARROW)

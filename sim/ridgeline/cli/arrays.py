@@ -34,7 +34,7 @@ def print_array(
     cells = (int(match[1]), int(match[2]))
     dataflow, fold, edge = schedule
     gemm_cycles(
-        *size, *cells, dataflow, fold, edge, compat, batch=batch, sparsity=sparsity
+        *size, *cells, dataflow, fold, edge, compat=compat, batch=batch, sparsity=sparsity
     )  # checks
     if compat is not None:
         if batch != 1:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from ridgeline.cli.assignments import assignments
 from ridgeline.cli.output import console, print_json, print_quantity
-from ridgeline.cli.run_ import assignments
+from ridgeline.cli.searched import with_device
 from ridgeline.cli.software import Software, one_stack
 from ridgeline.cli.whole import Whole
 
@@ -37,6 +38,7 @@ def collective_(
     system: str | None = None,
     bandwidth: str | None = None,
     latency: str | None = None,
+    device: str | None = None,
     network: Literal["flows", "packets"] = "flows",
     transport: str | None = None,
     software: Software = None,
@@ -84,6 +86,8 @@ def collective_(
     bandwidth, latency
         Of the links of an inline topology without any, "Ring(8)_Switch(16)": one for all or one
         for each part, innermost first: "200GB/s,25GB/s", "500ns".
+    device
+        Name of the devices, whose shipped node tells the bandwidth of links without one.
     network
         flows: links divided fairly; packets: every message is cut into packets, which are played
         one by one (docs/transport.md).
@@ -123,10 +127,11 @@ def collective_(
         from ridgeline.network.astrasim_files import read_system
 
         settings = read_system(system)
+    place = with_device(with_links(where, bandwidth, latency), device)
     priced = partial(
         collective,
         operation,
-        where=_network(with_links(where, bandwidth, latency), assignments(set_)),
+        where=_network(place, assignments(set_)),
         ranks=ranks,
         ranks_per_node=ranks_per_node,
         algorithm=algorithm,
@@ -141,8 +146,8 @@ def collective_(
         transport=transport,
     )
     if output is not None:
-        place = _network(with_links(where, bandwidth, latency), assignments(set_))
-        _write(operation, size, place, output, ranks, ranks_per_node, algorithm)
+        drawn = _network(place, assignments(set_))
+        _write(operation, size, drawn, output, ranks, ranks_per_node, algorithm)
     stack, count = None, 1
     if name := one_stack(software):
         from ridgeline.software.load import load_software
@@ -187,6 +192,8 @@ def _print(answer: CollectiveResult, stack: Stack | None, count: int) -> None:
         counts = (f"{network[name]:,} {name.partition('_')[0]}" for name in _COUNTS)
         rows.add_row("", ", ".join(counts))
     console().print(rows)
+    if note := network.get("algorithm_note"):
+        console().print(note, soft_wrap=True, markup=False)
     if "transport" in network:
         said = f"known of its error: {network['known_error']}"
         console().print(said, soft_wrap=True, markup=False)

@@ -44,7 +44,7 @@ def _fields(kind: str, name: str) -> Mapping[str, str]:
     """Return the fields of a thing for people, by dotted path."""
     if kind == "software":
         return _of_stack(name)
-    from ridgeline.cli.show_ import field_rows
+    from ridgeline.cli.field_rows import field_rows
 
     return {path: value for path, value, *_ in field_rows(_data(kind, name), "")}
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from ridgeline.cli.output import console, print_json
+from ridgeline.cli.whole import Whole
+from ridgeline.errors import ConfigError
 
 if TYPE_CHECKING:
     from ridgeline.study.jobs.neighbours import Neighbours
@@ -19,6 +22,8 @@ def jobs_(
     *,
     placement: str = "",
     plot: str | None = None,
+    processes: Whole = 1,
+    cluster_address: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Simulate jobs that share a fabric: steps, flow-completion times, fairness, shared links.
@@ -32,6 +37,10 @@ def jobs_(
         for jobs that name no devices.
     plot
         File for the slow-down of each job: .png, .svg or .pdf.
+    processes
+        Processes on this machine that lower jobs, and play those that share no link.
+    cluster_address
+        Address of a Dask scheduler, whose workers do that instead; the answer is the same.
     json
         Print the answer as JSON; of several placements one by name.
     """
@@ -46,9 +55,14 @@ def jobs_(
     asked = list(dict.fromkeys(filter(None, (part.strip() for part in placement.split(",")))))
     for one in asked:
         check_placement(one)
-    found = {one: simulate_jobs(described, placement=one) for one in asked}
+    if processes < 1:
+        raise ConfigError(f"must be at least 1, found {processes}", field="--processes")
+    simulated = partial(
+        simulate_jobs, described, processes=processes, cluster_address=cluster_address
+    )
+    found = {one: simulated(placement=one) for one in asked}
     if not found:
-        found = {described.placement: simulate_jobs(described)}
+        found = {described.placement: simulated()}
     if plot is not None:
         from ridgeline.report.figures.result import save
         from ridgeline.study.jobs.figure import slowdowns

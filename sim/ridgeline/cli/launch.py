@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.cli.run_ import assignments
+from ridgeline.cli.assignments import assignments
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.launch import launch_choices, read_launch
 from ridgeline.study.launch.dry_run import DryRun, dry_run

@@ -13,9 +13,11 @@ from ridgeline.cli.whole import Whole
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
+    from ridgeline.network.topology import Topology
     from ridgeline.parallel.memory.over_step import Memory
     from ridgeline.parallel.plans.plan import Plan
     from ridgeline.parallel.plans.stack_choice import StackChoice
+    from ridgeline.parallel.recomputing.offload import HostLink
 
 
 def memory_(
@@ -184,7 +186,7 @@ def _print_fit(
     from ridgeline.parallel.plans.programmed import programmed
     from ridgeline.parallel.plans.resolved import resolved
     from ridgeline.parallel.plans.stack_choice import check_stack, choose_stack
-    from ridgeline.parallel.recomputing.offload import copied_bytes, host_link
+    from ridgeline.parallel.recomputing.offload import copied_bytes
     from ridgeline.parallel.recomputing.offload_fit import fastest_fit
     from ridgeline.units import show
     from ridgeline.workload.model import load_model
@@ -198,7 +200,7 @@ def _print_fit(
         training_graph_of(programmed(network, run.stack.kernels, device.year), run),
         _budget_bytes(budget) or device.capacity_bytes,
         lambda op, graph: price(op, graph, device).time_s(device),
-        host_link(from_cluster(cluster, 1)),
+        _host_link(from_cluster(cluster, 1)),
     )
     away = copied_bytes(fit.graph)
     said = {
@@ -227,6 +229,15 @@ def _print_fit(
         f"holds {show(float(fit.peak_bytes), 'B', 4)}; a step on one device takes {step}, of which "
         f"it waits {stall} for copies"
     )
+
+
+def _host_link(topology: Topology) -> HostLink | None:
+    """Return the link of a device to its host; None: a network has none, as inline text."""
+    from ridgeline.parallel.recomputing.offload import host_link
+
+    if "host" not in topology.vertex_kinds:
+        return None
+    return host_link(topology)
 
 
 def _print(result: Memory, choice: StackChoice) -> None:

@@ -29,7 +29,7 @@ def device_with(device: str, set_: Sequence[str]) -> str | Device:
     """
     if not set_:
         return device
-    from ridgeline.cli.run_ import assignments
+    from ridgeline.cli.assignments import assignments
     from ridgeline.errors import ConfigError
     from ridgeline.hardware.load import load_device
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from ridgeline.cli.assignments import assignments
 from ridgeline.cli.output import console, print_json, print_quantity, print_value
 from ridgeline.cli.searched import DeviceName, with_device
 from ridgeline.cli.software import ALL, SoftwareOrAll, print_stacks, tell_stack
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from ridgeline.network.transport import Transport
     from ridgeline.report.execution import ExecutionResult
     from ridgeline.report.result import Result
+    from ridgeline.report.weather import Draw
     from ridgeline.study.launch.dry_run import DryRun
     from ridgeline.study.point import Point
     from ridgeline.workload.execution import Execution
@@ -43,6 +45,8 @@ def run_(  # noqa: PLR0915 - one statement an option
     dataset: str | None = None,
     times: Literal["modelled", "measured"] | None = None,
     fault: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    processes: Count = 1,
+    cluster_address: str | None = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=False)] = (),
     out: str | None = None,
     ledger: str | None = None,
@@ -80,8 +84,9 @@ def run_(  # noqa: PLR0915 - one statement an option
     batch
         Samples of one step over all devices.
     precision
-        fp32, tf32, fp16-mixed, bf16-mixed, bf16-true, fp8-mixed, fp8-dynamic, nvfp4-mixed,
-        int8-mixed, ...; of an execution, the number format of tasks that state none.
+        fp32, tf32, fp16-mixed, bf16-mixed, bf16-true, fp8-mixed, fp8-dynamic,
+        fp8-block-mixed, mxfp8-mixed, mxfp4-mixed, nvfp4-mixed, int8-mixed, ...; of an execution,
+        the number format of tasks that state none.
     dataset
         Data set that the step is fed from (``ridgeline list datasets``), or own for the model's.
     times
@@ -89,6 +94,8 @@ def run_(  # noqa: PLR0915 - one statement an option
     fault
         What is wrong with the machine: "link node0.device0 nvswitch down", "rank 3 slow 1.5",
         "jitter exponential relative=0.05 seed=1" ... (docs/faults.md).
+    processes, cluster_address
+        Of jitter: processes on this machine, or address of a Dask scheduler, that play its draws.
     set_
         Replace one field of the machine, model or software:
         cluster.device.memory.hbm.bandwidth="1.2 TB/s", software.gradients.bucket="40 MB". With
@@ -191,7 +198,12 @@ def run_(  # noqa: PLR0915 - one statement an option
     if dry is not None and software is None:
         result = replace(result, details=replace(result.details, chosen_by="the launch file"))
     if result.details.cluster.faults and quantity is None:
-        return _print_weather(point, result, json=json)
+        from ridgeline.study.draws import Step, drawn
+
+        draws = drawn(Step(point, dataset, most_micro_batches), result, processes, cluster_address)
+        return _print_weather(point, result, draws, json=json)
+    if processes > 1 or cluster_address is not None:
+        raise RidgelineError('--processes and --cluster-address play draws of --fault "jitter ..."')
     written = []
     if out is not None:
         from ridgeline.report.bundle import write_bundle
@@ -256,14 +268,16 @@ def _print_packets(result: Result | ExecutionResult, transport: Transport, *, js
     return 0
 
 
-def _print_weather(point: Point, result: Result, *, json: bool) -> int:
+def _print_weather(point: Point, result: Result, draws: list[Draw], *, json: bool) -> int:
     """Print a step with its faults beside the one without them."""
     from ridgeline.report.summary import print_summary
     from ridgeline.report.weather import weather
     from ridgeline.units import show
 
     sound = replace(point, overrides={**point.overrides, "cluster.faults": []})
-    found = weather(result, sound.simulate(fold=False).step_time_s)
+    details = result.details
+    fold = len(details.lowered.classes) < details.plan.devices
+    found = weather(result, sound.simulate(fold=fold).step_time_s, draws)
     if json:
         print_json({**result.to_dict(), "faults": found.to_dict()})
         return 0
@@ -423,33 +437,3 @@ def _play(
 
         print_execution(result, console())
     return 0
-
-
-def assignments(texts: Sequence[str]) -> dict[str, Any]:
-    """Read the words of all ``--set``: values by dotted path.
-
-    Raises
-    ------
-    ConfigError
-        If one is not ``path=value``, or a path stands twice.
-    """
-    from ridgeline.errors import ConfigError
-
-    fields: dict[str, Any] = {}
-    for text in texts:
-        name, value = _assignment(text)
-        if name in fields:
-            raise ConfigError(f"the field {name!r} is given twice", field="--set")
-        fields[name] = value
-    return fields
-
-
-def _assignment(text: str) -> tuple[str, Any]:
-    """Part ``path=value``; the value is read as YAML, as it would stand in a file."""
-    from ridgeline.config import parse_yaml
-    from ridgeline.errors import ConfigError
-
-    name, equals, value = (part.strip() for part in text.partition("="))
-    if not equals or not name or not value:
-        raise ConfigError(f"expected path=value, found {text!r}", field="--set")
-    return name, parse_yaml(value, f"--set {name}").data

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from ridgeline import catalog
+from ridgeline.cli.field_rows import field_rows
 from ridgeline.cli.output import console, print_json
 from ridgeline.cli.whole import Whole
 from ridgeline.config import read_yaml
@@ -295,24 +296,3 @@ def _print_peaks(name: str, screen: Console) -> None:
         print_parts(device, screen)
     for remark in device.unpriced:
         screen.print(f"not modelled: {remark}", soft_wrap=True)
-
-
-def field_rows(value: Any, path: str) -> list[tuple[str, str, str, str]]:
-    """Flatten a description to rows of path, value, basis and source."""
-    if isinstance(value, dict):
-        if "value" in value:
-            return [
-                (
-                    path,
-                    str(value["value"]),
-                    str(value.get("basis", "")),
-                    str(value.get("source", "")),
-                )
-            ]
-        parts = ((f"{path}.{k}" if path else k, v) for k, v in value.items() if k != "sources")
-        return [row for at, item in parts for row in field_rows(item, at)]
-    if isinstance(value, list):
-        if all(not isinstance(item, dict) for item in value):
-            return [(path, ", ".join(str(item) for item in value), "", "")]
-        return [row for i, item in enumerate(value) for row in field_rows(item, f"{path}.{i}")]
-    return [(path, str(value), "", "")]

@@ -37,7 +37,7 @@ def show_component(name: str, parameters: Mapping[str, object], *, json: bool) -
 
 
 def _show_file(name: str, json: bool) -> None:
-    from ridgeline.cli.show_ import field_rows
+    from ridgeline.cli.field_rows import field_rows
     from ridgeline.hardware.components import load_component
     from ridgeline.report.tables import plain_table
 

@@ -99,9 +99,10 @@ def _print(name: str, measures: Measures, loaded: LinkLoad | None) -> None:
         rows.add_row("bisection, one way", "none: not connected")
     else:
         rows.add_row("diameter", f"{measures.diameter} links")
-        at_most = "at most " if measures.bisection_method == "bound" else ""
+        at_most = "at most " if measures.bisection_is == "upper bound" else ""
         found = show(measures.bisection_bytes_per_s, "B/s", 4)
         rows.add_row("bisection, one way", at_most + found)
+        rows.add_row("", f"{measures.bisection_is}: {measures.bisection_reason}")
     for link in measures.links:
         energy = (
             show(link.energy_j_per_bit, "J", 3) + " a bit"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline._jit import kernel
-from ridgeline.engine.program import Floats, Indices, Ints
-from ridgeline.engine.timeline import Timeline
+from ridgeline.engine.program import Floats, Indices, Ints, Program
 
 
-def slack_s(timeline: Timeline) -> Floats:
+def slack_s(
+    p: Program, start_s: Floats, end_s: Floats, order: Ints, streams: tuple[Ints, Ints]
+) -> Floats:
     """Return the slack of every task, in seconds; those of a critical path have none.
 
     Durations and the order on every stream are kept as they were played: a task must end before
@@ -17,32 +18,37 @@ def slack_s(timeline: Timeline) -> Floats:
     tasks that follow each other is shared, not added. A delay of a task on shared links would also
     change how these are divided, which slack does not know.
 
+    Parameters
+    ----------
+    start_s, end_s
+        [T] When each task of the program ran, in seconds.
+    order
+        [T] Tasks by start: what must come after a task starts later, or is at least not shorter.
+    streams
+        Tasks of each stream by start, as CSR.
+
     Returns
     -------
     [T] seconds, at least 0.
     """
-    p = timeline.program
-    ptr, tasks = timeline.tasks_by_stream
-    # whatever must come after a task starts later, or is at least not shorter
-    order = timeline.by_start
-    latest = np.full(p.n_tasks, timeline.makespan_s)
+    ptr, tasks = streams
+    latest = np.full(p.n_tasks, float(end_s.max(initial=0.0)))
     known = (p.dep_ptr, p.dep_index, *previous_on_streams(ptr, tasks, p.n_tasks))
     # Once is enough, but for tasks of no length at one moment that wait for later numbers.
-    while _latest_ends(order[::-1].copy(), timeline.durations_s, *known, latest):
+    while _latest_ends(order[::-1].copy(), end_s - start_s, *known, latest):
         pass
-    slack: Floats = np.maximum(latest - timeline.end_s, 0.0)
+    slack: Floats = np.maximum(latest - end_s, 0.0)
     return slack
 
 
-def critical_path(timeline: Timeline) -> Ints:
+def critical_path(p: Program, start_s: Floats, end_s: Floats, streams: tuple[Ints, Ints]) -> Ints:
     """Return tasks that follow each other without a gap; see `Timeline.critical_path`."""
-    p = timeline.program
     if p.n_tasks == 0:
         return np.zeros(0, np.int64)
-    known = (p.dep_ptr, p.dep_index, *previous_on_streams(*timeline.tasks_by_stream, p.n_tasks))
-    last = int(np.argmax(timeline.end_s))
+    known = (p.dep_ptr, p.dep_index, *previous_on_streams(*streams, p.n_tasks))
+    last = int(np.argmax(end_s))
     path = np.empty(p.n_tasks, np.int64)
-    return path[: _walk(last, timeline.start_s, timeline.end_s, *known, path)][::-1].copy()
+    return path[: _walk(last, start_s, end_s, *known, path)][::-1].copy()
 
 
 def previous_on_streams(ptr: Ints, tasks: Ints, n_tasks: int) -> tuple[Ints, Indices]:

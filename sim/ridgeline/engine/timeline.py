@@ -140,13 +140,13 @@ class Timeline:
         """
         from ridgeline.engine.slack import critical_path  # compiled; most timelines do without
 
-        return critical_path(self)
+        return critical_path(self.program, self.start_s, self.end_s, self.tasks_by_stream)
 
     def slack_s(self) -> Floats:
         """Return how much later every task could end without delaying the last, [T] seconds."""
         from ridgeline.engine.slack import slack_s  # compiled; most timelines do without
 
-        return slack_s(self)
+        return slack_s(self.program, self.start_s, self.end_s, self.by_start, self.tasks_by_stream)
 
     @cached_property
     def by_start(self) -> Ints:

@@ -12,7 +12,7 @@ from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.array import SystolicArray
 from ridgeline.hardware.components.design import SUMMED, DesignPart, part_notes
 from ridgeline.hardware.components.schema import ComponentUse
-from ridgeline.hardware.dies import Dies, check_dies
+from ridgeline.hardware.dies import Dies
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.hardware.host_processor import HOST, HOST_PLACES, HostProcessor
@@ -85,6 +85,9 @@ class Engine(Strict):
     converted: dict[str, Sourced[str]] = Field(default_factory=dict)
     """Formats that libraries convert to another one before they multiply: in all kernels if the
     engine has no rate for the format, else in those without a row of it in `achievable`."""
+    either_layout: dict[str, Sourced[bool]] = Field(default_factory=dict)
+    """Formats in 8 bits and fewer whose operands the engine reads as they are or transposed; others
+    are written in both orders where they are quantised, since narrow units take one alone."""
     accumulate: str = "fp32"
     """Number format of the accumulator."""
     instruction: InstructionShape = InstructionShape()
@@ -410,8 +413,42 @@ class Device(Described):
             if level.instances.value < 1:
                 raise FieldError("must be at least 1", "memory", name, "instances")
 
+    def _check_dies(self) -> None:
+        """Check that dies can be equal.
+
+        Raises
+        ------
+        FieldError
+            If something does not divide, or is no part of a die.
+        """
+        dies = self.dies
+        if dies is None or dies.count.value == 1:
+            return
+        count = dies.count.value
+        if self.host is not None:
+            raise FieldError("a device of several dies has no host processor", "host")
+        for name, engine in self.engines.items():
+            for field, number in (
+                ("array", engine.array and engine.array.count.value),
+                ("grid", engine.grid and engine.grid.cores.value),
+                ("bsp", engine.bsp and engine.bsp.tiles.value),
+            ):
+                if number and number % count:
+                    what = {"array": "arrays", "grid": "cores", "bsp": "tiles"}[field]
+                    raise FieldError(
+                        f"{number} {what} cannot be shared out evenly over {count} dies",
+                        *("engines", name, field),
+                    )
+        for name, level in self.memory.items():
+            number = level.instances.value
+            if number > 1 and number % count:
+                raise FieldError(
+                    f"{number} instances cannot be shared out evenly over {count} dies",
+                    *("memory", name, "instances"),
+                )
+
     def _check_engines(self) -> None:
-        check_dies(self)
+        self._check_dies()
         for name, engine in self.engines.items():
             engine.check_peak(1 if self.dies is None else self.dies.count.value, "engines", name)
             unpriced = sorted(set(engine.rates) - set(engine.energy))

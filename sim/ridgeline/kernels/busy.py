@@ -15,6 +15,7 @@ from ridgeline.kernels.breakdown import (
     TileChoice,
 )
 from ridgeline.kernels.cost import Moved
+from ridgeline.kernels.overlap import Overlap
 from ridgeline.kernels.traffic import Operands, Search
 from ridgeline.workload.graph import Op
 
@@ -65,6 +66,9 @@ class Busy:
     start_s
         Fixed time of the kernel where its library states one, instead of the device's launch
         latency.
+    overlap
+        Of kernels whose arithmetic and memory hide each other in part: what `waiting_s` follows
+        from.
     """
 
     peak_flops: float
@@ -83,6 +87,7 @@ class Busy:
     registers: Moved | None = None
     exchanged_bytes: float = 0.0
     start_s: float | None = None
+    overlap: Overlap | None = None
 
 
 class Job(NamedTuple):

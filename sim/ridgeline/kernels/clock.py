@@ -5,6 +5,7 @@ limit (`power_limit`, by default the design power `tdp`), clock and voltage fall
 
     idle power + (near energy * V(f)^2 + far energy) / time(f) = limit,   V(f) = max(V_floor, f),
     time(f) = latency + max(time of what follows the clock / f, time of the farthest memory)
+              + what these do not hide of each other at f (`overlap`)
 
 with clock f and voltage V as shares of those at full clock (dynamic energy is C V^2, Rabaey,
 "Digital Integrated Circuits", 2nd ed., section 5.5). What follows the clock is engines, registers
@@ -28,6 +29,7 @@ from dataclasses import dataclass, replace
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.host_processor import HOST, HOST_LINK, HOST_MEMORY
 from ridgeline.kernels.cost import OpCost, Price, price_of_place
+from ridgeline.kernels.overlap import Overlap
 
 NOTE = "power limit: the clock is lowered, and the voltage as far as the device states it"
 _OFF_BOARD = {HOST, HOST_MEMORY, HOST_LINK}
@@ -80,12 +82,14 @@ def _limited(cost: OpCost, power: PowerLimit, limit_w: float) -> OpCost:
         kept = min(1.0, (device.tdp.value - idle_w) * spans.time_s / energy_j)
         kept = kept if known else max(kept, 1.0 / _TOO_HIGH)
     op = _Clocked(
-        cost.latency_s,
+        cost.latency_s - (0.0 if cost.overlap is None else cost.waiting_s),
         clocked_s,
         far_s,
         kept * math.fsum(near_j.values()),
         kept * far_j,
         1.0 if device.voltage_floor is None else device.voltage_floor.value,
+        cost.overlap,
+        cost.waiting_s,
     )
     clock = op.clock_within(allowed_w)
     fits = min(1.0, allowed_w * op.time_s(clock) / op.energy_j(clock))  # no clock slows a copy
@@ -97,8 +101,16 @@ def _limited(cost: OpCost, power: PowerLimit, limit_w: float) -> OpCost:
     cost = replace(cost, saved_j=saved)
     if clock == 1.0:
         return cost
+    waiting_s, parts = cost.waiting_s, cost.latency_parts
+    if cost.overlap is not None:
+        waiting_s = op.waiting_s(clock)
+        if parts is not None:
+            parts = parts.with_stall(device.far_memory, waiting_s - cost.waiting_s)
     return replace(
         cost,
+        latency_s=cost.latency_s - cost.waiting_s + waiting_s,
+        waiting_s=waiting_s,
+        latency_parts=parts,
         engine_work={name: work / clock for name, work in cost.engine_work.items()},
         level_work={
             name: work if name == device.far_memory else work / clock
@@ -144,6 +156,8 @@ class _Clocked:
         Time of the farthest memory.
     near_j, far_j
         Energy of events at full voltage.
+    overlap, waits_s
+        What arithmetic and memory do not hide of each other, and how long that is at full clock.
     """
 
     latency_s: float
@@ -152,9 +166,17 @@ class _Clocked:
     near_j: float
     far_j: float
     voltage_floor: float
+    overlap: Overlap | None = None
+    waits_s: float = 0.0
 
     def time_s(self, clock: float) -> float:
-        return self.latency_s + max(self.clocked_s / clock, self.far_s)
+        return self.latency_s + max(self.clocked_s / clock, self.far_s) + self.waiting_s(clock)
+
+    def waiting_s(self, clock: float) -> float:
+        """Return what parts do not hide of each other; shares of it are kept at any clock."""
+        if self.overlap is None or self.waits_s == 0.0:
+            return 0.0
+        return self.waits_s * self.overlap.waiting_s(clock) / self.overlap.waiting_s()
 
     def voltage(self, clock: float) -> float:
         return max(self.voltage_floor, clock)

@@ -11,6 +11,7 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.dies import DIE_LINKS
 from ridgeline.hardware.host_processor import HOST, HOST_LINK, HOST_MEMORY
 from ridgeline.kernels.breakdown import BUSY_THROUGHOUT, LatencyParts, LazyShares, TileChoice
+from ridgeline.kernels.overlap import Overlap
 
 if TYPE_CHECKING:
     from ridgeline.kernels.mapping.machine import Machine
@@ -78,6 +79,9 @@ class OpCost:
         What a reader must know of this op.
     waiting_s
         Part of the latency in which the engine waits for memory: stalls of a mapping.
+    overlap
+        What `waiting_s` follows from at any clock, where arithmetic and memory hide each other in
+        part; all of it in proportion.
     calibrated
         Whether the achievable share of the peak is known for this op.
     mapping
@@ -109,6 +113,7 @@ class OpCost:
     stored: tuple[float, float] = (1.0, 1.0)
     notes: tuple[str, ...] = ()
     waiting_s: float = 0.0
+    overlap: Overlap | None = None
     calibrated: bool = True
     mapping: str = ""
     mapped: tuple[Mapped, Machine] | None = None

@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
-from ridgeline.hardware.dies import DIE_LINKS, Dies, one_die
+from ridgeline.hardware.dies import DIE_LINKS, Dies
+from ridgeline.hardware.equal_parts import one_die
 from ridgeline.kernels.alike import Alike, described
 from ridgeline.kernels.breakdown import LatencyParts
 from ridgeline.kernels.common import Common

@@ -6,7 +6,6 @@ This is the roofline with measured efficiencies, applied per op (Williams, Water
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -22,7 +21,7 @@ from ridgeline.kernels.cost import EXCHANGE, NOTHING, Moved, OpCost
 from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.given import Given
-from ridgeline.kernels.processors import OneKernel, in_waves, tiles_of
+from ridgeline.kernels.processors import OneKernel, in_waves, kernels_of
 from ridgeline.kernels.residence import Found, keeping, passing, stayed, unheld_of
 from ridgeline.kernels.shares import achievable_shares, engines_with_kernels, keys_of
 from ridgeline.kernels.sparsity import effect_of
@@ -199,10 +198,6 @@ def _fastest(costs: Sequence[OpCost], rates: Mapping[str, float]) -> OpCost:
     return min(costs, key=lambda cost: (not cost.calibrated, cost.spans(rates).time_s))
 
 
-_PARTS = (1, 2, 4, sys.maxsize)
-"""How many parts sums may be split into at most, where tiles are chosen under a power limit."""
-
-
 def _at_the_limit(
     costs: Sequence[OpCost],
     kinds: Sequence[Alike],
@@ -211,31 +206,29 @@ def _at_the_limit(
     format_: str,
     common: Common,
 ) -> list[OpCost]:
-    """Choose tiles anew where the power limit lowers the clock: the fastest one within the limit.
+    """Choose kernels anew where the power limit lowers the clock: the fastest one within the limit.
 
-    A tile that is slower at full clock, and moves less, may be faster then. Without this, an op on
-    a device with more bandwidth could be slower: its fastest tile would be one that draws more.
+    A kernel that is slower at full clock, and moves less, may be faster then. Without this, an op
+    on a device with more bandwidth could be slower: its fastest kernel would be one that draws
+    more. All are looked at that at full clock take less than the best one takes within the limit.
     """
     power, rates = common.power, common.rates
     found = list(costs)
     if power.limit is None:
         return found
-    limited = {i: power.limited(cost).spans(rates).time_s for i, cost in enumerate(costs)}
-    slowed = [
-        i
-        for i, cost in enumerate(costs)
-        if limited[i] > cost.spans(rates).time_s and kinds[i].op is not None
-    ]
-    if not slowed:
-        return found
-    ours = [kinds[i] for i in slowed]
-    tiles = tiles_of(_jobs(ours, device, name, format_), device, name, format_)
-    for one in (OneKernel(tile, parts) for tile in tiles for parts in _PARTS):
-        tried = _on_engine(ours, device, name, format_, None, FAST, one)
-        for i, cost in zip(slowed, tried, strict=True):
-            time_s = power.limited(cost).spans(rates).time_s
-            if time_s < limited[i]:
-                limited[i], found[i] = time_s, cost
+    for i, (kind, cost) in enumerate(zip(kinds, costs, strict=True)):
+        limited_s = power.limited(cost).spans(rates).time_s
+        if limited_s <= cost.spans(rates).time_s or kind.op is None:
+            continue
+        (job,) = _jobs([kind], device, name, format_)
+        smaller = min(1.0, cost.issued, *cost.stored) * unmasked(kind.op)  # by zeros and masks
+        for least_s, one in kernels_of(job, device, name, format_):
+            if smaller * least_s >= limited_s:
+                break
+            (tried,) = _on_engine([kind], device, name, format_, None, FAST, one)
+            time_s = power.limited(tried).spans(rates).time_s
+            if time_s < limited_s:
+                limited_s, found[i] = time_s, tried
     return found
 
 
@@ -350,6 +343,7 @@ class _Assembly:
             stored=(zeros.a_stored, zeros.b_stored),
             notes=zeros.notes,
             waiting_s=waiting_s,
+            overlap=dense.overlap,
             calibrated=dense.calibrated,
             mapping=dense.mapping,
             mapped=dense.mapped,

@@ -11,7 +11,8 @@ from ridgeline.hardware.device import Achievable, Device, MemoryLevel
 from ridgeline.kernels.breakdown import LatencyParts, TileChoice
 from ridgeline.kernels.busy import Busy, Job
 from ridgeline.kernels.convolution_algorithms import UNFOLDING
-from ridgeline.kernels.filtering import variants
+from ridgeline.kernels.filtering import Variant, variants
+from ridgeline.kernels.overlap import Overlap
 from ridgeline.kernels.product_library import (
     FULL_TILE,
     cycle_s,
@@ -40,11 +41,13 @@ from ridgeline.kernels.waves import (
     EARLY_TILES,
     LEAST_SUM,
     TILES,
+    Blocking,
     KernelLaw,
     Machine,
     Processor,
     best_blockings,
     inner_passes,
+    kernel_times,
     menu,
     warp_of,
 )
@@ -58,10 +61,40 @@ _CHANNEL_MULTIPLE = 8
 
 
 class OneKernel(NamedTuple):
-    """The one output tile that may be chosen, and how many parts sums may be split into."""
+    """One way to do a contraction (by its place in `filtering.variants`), tile, parts of sums."""
 
+    variant: int
     tile: tuple[int, int]
-    most_parts: int
+    parts: int
+
+
+class _Tried(NamedTuple):
+    """A way to do a contraction that kernels are chosen for.
+
+    Attributes
+    ----------
+    op, operands, variant
+        The contraction and the way.
+    place
+        Of the way, among all of the contraction.
+    fill
+        Work with padded channels over work.
+    said
+        Who says which tiles there are.
+    described
+        The library, where it is described.
+    kernel
+        What the kernels multiply, and on what.
+    """
+
+    op: Op
+    operands: Operands
+    variant: Variant
+    place: int
+    fill: float
+    said: str
+    described: _ByLibrary | None
+    kernel: Kernel
 
 
 def padding(loops: Conv) -> float:
@@ -70,7 +103,7 @@ def padding(loops: Conv) -> float:
     return math.ceil(channels / _CHANNEL_MULTIPLE) * _CHANNEL_MULTIPLE / channels
 
 
-def in_waves(  # noqa: PLR0915 - one table of kernels
+def in_waves(
     jobs: Sequence[Job],
     device: Device,
     engine: str,
@@ -87,29 +120,62 @@ def in_waves(  # noqa: PLR0915 - one table of kernels
     Parameters
     ----------
     only
-        What may be chosen, where an op's menu has it.
+        The kernel; None: the fastest.
     """
+    levels = _Levels(device)
+    tried = _tried(jobs, device, engine, format_, levels)
+    if only is not None:
+        tried = [_with_kernel(each, only) for each in tried if each.place == only.variant]
+    done: dict[int, tuple[float, Busy]] = {}
+    for each, best in zip(tried, best_blockings([each.kernel for each in tried]), strict=True):
+        time_s, busy = _busy(each, best, device, engine, format_, levels)
+        of = id(each.operands)
+        if of not in done or time_s < done[of][0]:
+            done[of] = time_s, busy
+    return [done[id(operands)][1] for _, operands in jobs]
+
+
+def kernels_of(
+    job: Job, device: Device, engine: str, format_: str
+) -> list[tuple[float, OneKernel]]:
+    """Return every kernel that can do a contraction, the fastest first, with its time at least."""
+    found = [
+        (_steps(each.op, each.operands) * time_s, OneKernel(each.place, tile, parts))
+        for each in _tried([job], device, engine, format_, _Levels(device))
+        for time_s, tile, parts in kernel_times(each.kernel)
+    ]
+    return sorted(found)
+
+
+class _Levels:
+    """Memory levels of a device as the processors' kernels meet them."""
+
+    def __init__(self, device: Device) -> None:
+        far = device.memory[device.far_memory]
+        assert far.bandwidth is not None
+        self.far_rate = far.bandwidth.value * far.achievable.value
+        self.inner = {
+            name: level
+            for name, level in near_levels(device).items()
+            if not device.achievable and is_private(level, device)
+        }
+        common = [level for name, level in near_levels(device).items() if name not in self.inner]
+        self.near_rate, self.inner_rate = _slowest(common), _slowest(self.inner.values())
+        self.round_latency_s = 2 * far.latency.value if far.latency is not None else 0.0
+        self.processors = next(iter(device.memory.values())).instances.value
+
+
+def _tried(
+    jobs: Sequence[Job], device: Device, engine: str, format_: str, levels: _Levels
+) -> list[_Tried]:
+    """List the ways to do each contraction, with the kernels that there are for each."""
     peak = device.engines[engine].rates[format_].value
-    far = device.memory[device.far_memory]
-    assert far.bandwidth is not None
-    far_rate = far.bandwidth.value * far.achievable.value
-    inner = {
-        name: level
-        for name, level in near_levels(device).items()
-        if not device.achievable and is_private(level, device)
-    }
-    common = [level for name, level in near_levels(device).items() if name not in inner]
-    near_rate, inner_rate = _slowest(common), _slowest(inner.values())
-    shape = device.engines[engine].instruction
-    warp = warp_of(shape.m, shape.n)
-    processors = next(iter(device.memory.values())).instances.value
-    round_latency_s = 2 * far.latency.value if far.latency is not None else 0.0
-    launch_s = device.launch_latency.value
+    warp = _warp(device, engine)
     ops = [op for op, _ in jobs]
     rows = achievable_shares(ops, device, engine, format_)
     direct = achievable_shares(ops, device, engine, format_, as_filter=DIRECT)
     products = achievable_shares(ops, device, engine, format_, as_filter=TRANSFORMED)
-    kernels, tried = [], []
+    tried = []
     for (op, operands), *found in zip(jobs, rows, direct, products, strict=True):
         fill = 1.0
         if device.engines[engine].kind == "tensor-core" and isinstance(op.loops, Conv):
@@ -120,15 +186,12 @@ def in_waves(  # noqa: PLR0915 - one table of kernels
         )
         steps = _steps(op, operands)
         a, b = operands.a_bytes / steps, operands.b_bytes  # each product reads all of the weights
-        if only is not None and only.tile in tiles:
-            resident = resident and (resident[tiles.index(only.tile)],)
-            tiles, least_sum = (only.tile,), max(least_sum, operands.gemm.k // only.most_parts)
-        for known in variants(op, operands, *found):
-            menu_of = known.tiles or tiles
+        for place, known in enumerate(variants(op, operands, *found)):
             variant = known if described is None else known._replace(share=described.share)
             machine = Machine(
-                processors, peak * variant.share / fill, near_rate, round_latency_s, launch_s,
-                menu_of, least_sum, () if variant.tiles else resident, inner_rate, warp,
+                levels.processors, peak * variant.share / fill, levels.near_rate,
+                levels.round_latency_s, device.launch_latency.value, known.tiles or tiles,
+                least_sum, () if variant.tiles else resident, levels.inner_rate, warp,
             )  # fmt: skip
             if described is not None:
                 machine = replace(
@@ -141,66 +204,90 @@ def in_waves(  # noqa: PLR0915 - one table of kernels
             if steps > 1:
                 step = replace(step, batch=step.batch // steps)
             far_bytes = operands.far.total + variant.more_bytes - variant.before_bytes
-            rest = 0.0 if device.achievable else operands.rest_bytes / steps  # shares hold it
-            floor_s = far_bytes / far_rate / steps
+            rest = operands.rest_bytes / steps
+            floor_s = far_bytes / levels.far_rate / steps
             if described is not None:
                 rest = float(operands.rest_bytes)
-                floor_s += operands.kept.total / (described.kept_share * near_rate)
+                floor_s += _kept_s(operands, described, levels)
             shared = 1.0 if described is None else described.multicast
-            kernels.append(Kernel(step, a / shared, b / shared, floor_s, machine, rest))
-            tried.append((op, operands, variant, fill, said, described))
-    done: dict[int, tuple[float, Busy]] = {}
-    for (op, operands, variant, fill, said, described), kernel, best in zip(
-        tried, kernels, best_blockings(kernels), strict=True
-    ):
-        steps, row = _steps(op, operands), variant.row
-        more_s = row.step_latency.value if row is not None and row.step_latency is not None else 0.0
-        near = replace(operands, gemm=variant.gemm).through(
-            best.rows, best.columns, steps * best.partial_bytes
-        )
-        near = near._replace(b=steps * near.b) if steps > 1 else near
-        if described is not None:
-            near = near._replace(a=near.a / described.multicast, b=near.b / described.multicast)
-        a_times, b_times = inner_passes(best.rows, best.columns, warp)
-        own = near._replace(a=near.a * a_times, b=near.b * b_times)
-        latency_s = steps * (best.latency_s + more_s) + (steps - 1) * launch_s
-        latency_s += variant.before_bytes / far_rate
-        arithmetic_s, rounds_s = steps * best.arithmetic_s, steps * best.rounds_s
-        busy = Busy(
-            peak_flops=arithmetic_s * peak,
-            calibrated=row is not None and row.fraction.basis in MEASURED,
-            latency_s=latency_s,
-            near=near,
-            nearer=dict.fromkeys(inner, own) if inner else {},
-            far=operands.alone._replace(partial=variant.more_bytes) if variant.more_bytes else None,
-        )
-        near_s = max(near.total / near_rate, own.total / inner_rate)
-        time_s = latency_s + max(arithmetic_s, near_s, steps * kernel.floor_s)
-        stalls: tuple[tuple[str, float], ...] = ()
-        if described is not None:
-            busy.start_s = described.start_s
-            far_s = operands.far.total / far_rate
-            hidden_s = max(arithmetic_s, near_s, far_s)
-            whole_s = best.exposed_s + max(arithmetic_s, near_s, kernel.floor_s)
-            busy.waiting_s = max(0.0, whole_s - hidden_s)
-            busy.latency_s += busy.waiting_s
-            time_s = busy.latency_s + hidden_s
-            stalls = ((device.far_memory, busy.waiting_s),)
-        if id(operands) not in done or time_s < done[id(operands)][0]:
-            done[id(operands)] = time_s, busy
-            busy.latency_parts = LatencyParts(
-                launch_s=steps * (best.launch_s + more_s) + (steps - 1) * launch_s,
-                fill_s=rounds_s / 2,
-                copy_s=variant.before_bytes / far_rate,
-                drain_s=rounds_s / 2,
-                stall_s=stalls,
-            )
-            menu = "kernels of these tiles alone" if variant.tiles else said
-            busy.tile = TileChoice(
-                kernel.gemm, best.rows, best.columns, best.split, processors, best.filled,
-                variant.share, fill, menu,
-            )  # fmt: skip
-    return [done[id(operands)][1] for _, operands in jobs]
+            kernel = Kernel(step, a / shared, b / shared, floor_s, machine, rest)
+            menu_ = "kernels of these tiles alone" if variant.tiles else said
+            tried.append(_Tried(op, operands, variant, place, fill, menu_, described, kernel))
+    return tried
+
+
+def _kept_s(operands: Operands, described: _ByLibrary, levels: _Levels) -> float:
+    """Return the time of operands that a level has kept from other ops, in a library's kernels."""
+    return operands.kept.total / (described.kept_share * levels.near_rate)
+
+
+def _with_kernel(tried: _Tried, only: OneKernel) -> _Tried:
+    """Leave one kernel of a way; its tile is among those of the way."""
+    kernel = tried.kernel
+    machine = kernel.machine
+    at_once = machine.resident and (machine.resident[machine.tiles.index(only.tile)],)
+    machine = replace(machine, tiles=(only.tile,), splits=(only.parts,), resident=at_once)
+    return tried._replace(kernel=kernel._replace(machine=machine))
+
+
+def _warp(device: Device, engine: str) -> tuple[int, int]:
+    shape = device.engines[engine].instruction
+    return warp_of(shape.m, shape.n)
+
+
+def _busy(
+    tried: _Tried, best: Blocking, device: Device, engine: str, format_: str, levels: _Levels
+) -> tuple[float, Busy]:
+    """Return what a way takes with the chosen kernel, and all that it does meanwhile."""
+    op, operands, variant, described = tried.op, tried.operands, tried.variant, tried.described
+    peak, launch_s = device.engines[engine].rates[format_].value, device.launch_latency.value
+    steps, row, kernel = _steps(op, operands), variant.row, tried.kernel
+    more_s = row.step_latency.value if row is not None and row.step_latency is not None else 0.0
+    near = replace(operands, gemm=variant.gemm).through(
+        best.rows, best.columns, steps * best.partial_bytes
+    )
+    near = near._replace(b=steps * near.b) if steps > 1 else near
+    if described is not None:
+        near = near._replace(a=near.a / described.multicast, b=near.b / described.multicast)
+    a_times, b_times = inner_passes(best.rows, best.columns, _warp(device, engine))
+    own = near._replace(a=near.a * a_times, b=near.b * b_times)
+    latency_s = steps * (best.latency_s + more_s) + (steps - 1) * launch_s
+    latency_s += variant.before_bytes / levels.far_rate
+    arithmetic_s, rounds_s = steps * best.arithmetic_s, steps * best.rounds_s
+    busy = Busy(
+        peak_flops=arithmetic_s * peak,
+        calibrated=row is not None and row.fraction.basis in MEASURED,
+        latency_s=latency_s,
+        near=near,
+        nearer=dict.fromkeys(levels.inner, own) if levels.inner else {},
+        far=operands.alone._replace(partial=variant.more_bytes) if variant.more_bytes else None,
+    )
+    near_s = max(near.total / levels.near_rate, own.total / levels.inner_rate)
+    time_s = latency_s + max(arithmetic_s, near_s, steps * kernel.floor_s)
+    stalls: tuple[tuple[str, float], ...] = ()
+    if described is not None:
+        busy.start_s = described.start_s
+        far_s = operands.far.total / levels.far_rate
+        busy.overlap = Overlap(
+            described.law.overlap, arithmetic_s, near_s, _kept_s(operands, described, levels),
+            far_s, best.reread_s,
+        )  # fmt: skip
+        busy.waiting_s = busy.overlap.waiting_s()
+        busy.latency_s += busy.waiting_s
+        time_s = busy.latency_s + max(arithmetic_s, near_s, far_s)
+        stalls = ((device.far_memory, busy.waiting_s),)
+    busy.latency_parts = LatencyParts(
+        launch_s=steps * (best.launch_s + more_s) + (steps - 1) * launch_s,
+        fill_s=rounds_s / 2,
+        copy_s=variant.before_bytes / levels.far_rate,
+        drain_s=rounds_s / 2,
+        stall_s=stalls,
+    )
+    busy.tile = TileChoice(
+        kernel.gemm, best.rows, best.columns, best.split, levels.processors, best.filled,
+        variant.share, tried.fill, tried.said,
+    )  # fmt: skip
+    return time_s, busy
 
 
 def _slowest(levels: Iterable[MemoryLevel]) -> float:
@@ -217,19 +304,6 @@ def _slowest(levels: Iterable[MemoryLevel]) -> float:
 
 _FITTING = "all tiles that the processors have room for (no `tiles` stated)"
 _STATED = "the device's `tiles`"
-
-
-def tiles_of(
-    jobs: Sequence[Job], device: Device, engine: str, format_: str
-) -> tuple[tuple[int, int], ...]:
-    """Return the output tiles that some op's menu has."""
-    rows = achievable_shares([op for op, _ in jobs], device, engine, format_)
-    found: dict[tuple[int, int], None] = {}
-    for (op, operands), row in zip(jobs, rows, strict=True):
-        described = _by_library(op, operands, device, engine, format_, row)
-        menu_ = _menu(op, device, engine, format_) if described is None else described.menu
-        found.update(dict.fromkeys(menu_.tiles))
-    return tuple(found)
 
 
 class _ByLibrary(NamedTuple):

@@ -9,20 +9,20 @@ a memory level is (Timeloop's footprint-times-trips rule for that order)
 At the farthest level the tile is what all registers together hold, half of them for the tile and
 half for operands in flight; at the levels between, it is the tile of one processor, which the
 engine's model chooses. What the last cache before the farthest memory still holds from an earlier
-tile does not pass that memory again (`cached_trips`). Footprints are the tensors' own bytes, so
+tile does not pass that memory again (`panel_trips`). Footprints are the tensors' own bytes, so
 that the overlap of convolution windows counts as caught by the level below.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
 from ridgeline.hardware.device import Device, Engine, MemoryLevel
 from ridgeline.kernels.cost import NOTHING, Moved
+from ridgeline.kernels.panel_trips import least_trips, square_trips
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass
 
@@ -64,81 +64,6 @@ def accumulator_of(engine: Engine, format_: str) -> str:
     return max((engine.accumulate, format_), key=bytes_of)
 
 
-def output_tile(m: int, n: int, held: int) -> tuple[int, int]:
-    """Rows and columns of the output tile of at most `held` elements: square, or as the output is.
-
-    Where one side of the output is shorter than the square's, the other side gets the room.
-    """
-    side = max(1, math.isqrt(held))
-    if m <= side:
-        return m, max(1, held // m)
-    if n <= side:
-        return max(1, held // n), n
-    return side, side
-
-
-def cached_trips(
-    gemm: Gemm,
-    a_bytes: float,
-    b_bytes: float,
-    tile: tuple[int, int],
-    cache_bytes: float,
-    *,
-    grouped: bool = False,
-) -> tuple[int, int]:
-    """Count how often the two operands pass a memory behind a cache that evicts what is oldest.
-
-    Output tiles follow each other row by row of tiles, or column by column, whichever moves less.
-    Row by row, a panel of A is read again by the next tile, when its own bytes and those of a panel
-    of B have passed since; a panel of B by the next row, when all of B and the panels of A of both
-    rows have. What has less than the cache between two uses is still there, all else is not (the
-    stack property of least recently used: Mattson et al., IBM Systems Journal 9(2), 1970).
-
-    Parameters
-    ----------
-    a_bytes, b_bytes
-        Of one product of the batch.
-    tile
-        Rows and columns of an output tile.
-    grouped
-        Whether kernels also go row by row through some columns of tiles before they go on to the
-        next ones, as many as the cache keeps panels of B for; or the other way round (the
-        rasterisation of thread blocks in CUTLASS, the groups of Triton's products).
-    """
-    down, across = math.ceil(gemm.m / tile[0]), math.ceil(gemm.n / tile[1])
-    a_panel, b_panel = (
-        size * min(1.0, extent / whole)
-        for size, extent, whole in ((a_bytes, tile[0], gemm.m), (b_bytes, tile[1], gemm.n))
-    )
-    panels = a_panel + b_panel <= cache_bytes
-    by_rows = (
-        1 if panels else across,
-        1 if b_bytes + (2 if across > 1 else 1) * a_panel <= cache_bytes else down,
-    )
-    by_columns = (
-        1 if a_bytes + (2 if down > 1 else 1) * b_panel <= cache_bytes else across,
-        1 if panels else down,
-    )
-    orders = [by_rows, by_columns]
-    if grouped:
-        orders += [(trips, 1) for trips in _groups(across, b_panel, a_panel, b_bytes, cache_bytes)]
-        orders += [(1, trips) for trips in _groups(down, a_panel, b_panel, a_bytes, cache_bytes)]
-    return min(orders, key=lambda trips: trips[0] * a_bytes + trips[1] * b_bytes)
-
-
-def _groups(
-    panels: int, panel_bytes: float, other_bytes: float, whole_bytes: float, cache_bytes: float
-) -> Iterator[int]:
-    """Count the groups of panels that a cache keeps beside two panels of the other operand.
-
-    None if it does not keep a single one.
-    """
-    room = cache_bytes - 2 * other_bytes
-    if min(panel_bytes, whole_bytes) <= room:
-        fit = panels if whole_bytes <= room else max(1, int(room // panel_bytes))
-        yield math.ceil(panels / min(fit, panels))
-
-
 def streamed_bytes(op: Op, graph: Graph) -> int:
     """Bytes that an op reads and writes when every tensor is streamed."""
     return graph.read_bytes(op) + graph.write_bytes(op)
@@ -175,7 +100,7 @@ class Operands:
         Bytes that do not pass the farthest memory, since a level before it has kept them from other
         ops (`residence`).
     grouped
-        Whether tiles may follow each other in groups (`cached_trips`).
+        Whether waves of tiles have the best shape and follow each other in groups (`panel_trips`).
     """
 
     gemm: Gemm
@@ -197,9 +122,9 @@ class Operands:
     def alone(self) -> Moved:
         """Bytes that pass the farthest memory level where no level keeps what others touched."""
         gemm, a, b = self.gemm, self.a_bytes, self.b_bytes
-        tile = output_tile(gemm.m, gemm.n, self.held)
-        a_trips, b_trips = cached_trips(
-            gemm, a / gemm.batch, b / gemm.batch, tile, self.cache_bytes, grouped=self.grouped
+        trips = least_trips if self.grouped else square_trips
+        a_trips, b_trips = trips(
+            gemm.m, gemm.n, a / gemm.batch, b / gemm.batch, self.held, self.cache_bytes
         )
         return Moved(float(a * a_trips), float(b * b_trips), float(self.rest_bytes))
 

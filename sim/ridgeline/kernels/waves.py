@@ -31,6 +31,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ridgeline.kernels.overlap import together_s
 from ridgeline.workload.graph import Gemm
 
 # Threadblock tiles of the CUTLASS profiler's SIMT and tensor-op GEMMs (CUTLASS documentation,
@@ -119,9 +120,9 @@ def menu(
 
 
 @cache
-def _candidates(tiles: tuple[tuple[int, int], ...]) -> NDArray[np.float64]:
+def _candidates(tiles: tuple[tuple[int, int], ...], splits: tuple[int, ...]) -> NDArray[np.float64]:
     """Return rows, columns and split of every kernel of a menu of tiles, [3, kernels]."""
-    return np.array([(r, c, s) for r, c in tiles for s in _SPLITS], dtype=np.float64).T
+    return np.array([(r, c, s) for r, c in tiles for s in splits], dtype=np.float64).T
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +205,8 @@ class Machine:
         Length of the parts that it splits sums into, at least.
     law
         What its kernels lose, where the library is described.
+    splits
+        Numbers of parts that it may split a sum into.
     """
 
     processors: int
@@ -217,6 +220,7 @@ class Machine:
     inner_bytes_per_s: float = math.inf
     warp: tuple[int, int] = _WARP
     law: KernelLaw | None = None
+    splits: tuple[int, ...] = _SPLITS
 
 
 def warp_of(rows: int, columns: int) -> tuple[int, int]:
@@ -253,6 +257,8 @@ class Blocking:
     exposed_s
         Of memory, what arithmetic does not hide (`KernelLaw`), beyond the longest of arithmetic,
         near levels and the floor.
+    near_s, reread_s
+        Time of the near levels, and of the farthest memory for panels that it gives again.
     """
 
     rows: int
@@ -265,6 +271,8 @@ class Blocking:
     rounds_s: float = 0.0
     launch_s: float = 0.0
     exposed_s: float = 0.0
+    near_s: float = 0.0
+    reread_s: float = 0.0
 
 
 class Job(NamedTuple):
@@ -299,9 +307,7 @@ def best_blockings(jobs: Sequence[Job]) -> list[Blocking]:
     missing: dict[_Kernels, list[Job]] = {}
     for job, blocking in known.items():
         if blocking is None:
-            machine = job.machine
-            kernels = _Kernels(machine.tiles, machine.resident, machine.warp, machine.law)
-            missing.setdefault(kernels, []).append(job)
+            missing.setdefault(_kernels_of(job.machine), []).append(job)
     new: dict[Job, Blocking] = {}
     for kernels, alike in missing.items():
         new.update(zip(alike, _best(alike, kernels), strict=True))
@@ -318,6 +324,18 @@ def best_blocking(
     return best_blockings([Job(gemm, a_bytes, b_bytes, floor_s, machine)])[0]
 
 
+def kernel_times(job: Job) -> list[tuple[float, tuple[int, int], int]]:
+    """Return the time of every kernel that can do a product: seconds, tile, parts of its sums."""
+    kernels = _kernels_of(job.machine)
+    (times,) = _played([job], kernels).time.tolist()
+    rows, columns, split = _candidates(kernels.tiles, kernels.splits).astype(int).tolist()
+    return [
+        (time_s, (down, across), parts)
+        for time_s, down, across, parts in zip(times, rows, columns, split, strict=True)
+        if time_s < math.inf
+    ]
+
+
 class _Kernels(NamedTuple):
     """What is the same of machines whose products are looked at together."""
 
@@ -325,14 +343,47 @@ class _Kernels(NamedTuple):
     resident: tuple[int, ...]
     warp: tuple[int, int]
     law: KernelLaw | None
+    splits: tuple[int, ...]
+
+
+def _kernels_of(machine: Machine) -> _Kernels:
+    return _Kernels(machine.tiles, machine.resident, machine.warp, machine.law, machine.splits)
+
+
+class _Played(NamedTuple):
+    """What kernels take, [jobs, kernels]; see `Blocking`."""
+
+    time: NDArray[np.float64]
+    arithmetic: NDArray[np.float64]
+    latency: NDArray[np.float64]
+    partial: NDArray[np.float64]
+    filled: NDArray[np.float64]
+    rounds: NDArray[np.float64]
+    launch: NDArray[np.float64]
+    exposed: NDArray[np.float64]
+    near: NDArray[np.float64]
+    reread: NDArray[np.float64]
 
 
 def _best(jobs: Sequence[Job], kernels: _Kernels) -> list[Blocking]:
-    """Choose among tiles and splits: along the last axis of all arrays here."""
-    rows, columns, split = _candidates(kernels.tiles)
+    """Choose among tiles and splits."""
+    rows, columns, split = _candidates(kernels.tiles, kernels.splits)
+    played = _played(jobs, kernels)
+    best = np.argmin(played.time, axis=1)
+    each = np.arange(len(jobs))
+    chosen = [values[each, best].tolist() for values in played[1:]]
+    return [
+        Blocking(int(rows[at]), int(columns[at]), int(split[at]), *found)
+        for at, *found in zip(best.tolist(), *chosen, strict=True)
+    ]
+
+
+def _played(jobs: Sequence[Job], kernels: _Kernels) -> _Played:
+    """Return what each kernel takes for each product: along the last axis of all arrays here."""
+    rows, columns, split = _candidates(kernels.tiles, kernels.splits)
     at_once: NDArray[np.float64] | int = _RESIDENT
     if kernels.resident:
-        at_once = np.repeat(np.array(kernels.resident, np.float64), len(_SPLITS))
+        at_once = np.repeat(np.array(kernels.resident, np.float64), len(kernels.splits))
     table = np.array(
         [
             (
@@ -389,27 +440,23 @@ def _best(jobs: Sequence[Job], kernels: _Kernels) -> list[Blocking]:
     rounds = np.ceil(waves / at_once) * round_latency
     latency = rounds + is_split * launch
     busy = np.maximum(np.maximum(arithmetic, near), floor)
-    exposed = np.zeros_like(busy)
+    exposed, reread = np.zeros_like(busy), np.zeros_like(busy)
     if law is not None:
-        reread = _reread_s(law, at_once * processors, (rows, columns), (m, n, k, batch), split)
-        exposed = _together(law.overlap, busy, arithmetic, near, floor, reread) - busy
+        reread = reread + _reread_s(
+            law, at_once * processors, (rows, columns), (m, n, k, batch), split
+        )
+        exposed = together_s(law.overlap, busy, arithmetic, near, floor, reread) - busy
     time = latency + busy + exposed
     time[is_split & (k < least * split)] = np.inf
-    best = np.argmin(time, axis=1)
-    each = np.arange(len(jobs))
     in_flight = flops / (arithmetic * rate / processors)
     if law is not None:  # with the slices of k that the sums are padded to
         in_flight = (
             in_flight * np.ceil(k / split) / np.maximum(flops, 1.0) * (waves * 2 * rows * columns)
         )
-    chosen = (
-        arithmetic[each, best], latency[each, best], partial[each, best], in_flight[each, best],
-        rounds[each, best], (is_split * launch)[each, best], exposed[each, best],
+    return _Played(
+        time, arithmetic, latency, partial, in_flight, rounds, is_split * launch, exposed, near,
+        reread,
     )  # fmt: skip
-    return [
-        Blocking(int(rows[at]), int(columns[at]), int(split[at]), *found)
-        for at, *found in zip(best.tolist(), *(values.tolist() for values in chosen), strict=True)
-    ]
 
 
 def _filled(
@@ -447,12 +494,3 @@ def _reread_s(
     moved = waves * at_a_time * length * law.element_bytes
     whole = (batch == 1) & (n * k * law.element_bytes > law.cache_bytes)
     return np.where(whole, moved / law.reread_bytes_per_s, 0.0)
-
-
-def _together(
-    overlap: float, longest: NDArray[np.float64], *times: NDArray[np.float64] | float
-) -> NDArray[np.float64]:
-    """Return the time of parts that hide each other in part: the `overlap`-norm."""
-    scale = np.maximum(longest, 1e-30)
-    parts = sum((np.asarray(time) / scale) ** overlap for time in times)
-    return np.asarray(scale * parts ** (1.0 / overlap))

@@ -439,16 +439,16 @@ def _by_packets(
 
     if isinstance(transport, str):
         transport = transport_of(transport)
-    name = algorithm
+    name, instead = algorithm, {}
     if name == "auto" and len(group) > 1:
         chosen = fastest_schedule(op, topology, group, size_bytes, parts).algorithm
         name = written(op, chosen)
         if (op, name) not in ALGORITHMS:
-            known = ", ".join(sorted(one for of, one in ALGORITHMS if of == op))
-            raise RidgelineError(
-                f"{op}: the library takes {chosen!r} here, whose messages are not written down; "
-                f"name an algorithm for the packets (--algorithm; known: {known})"
-            )
+            name = _fastest_written(op, topology, group, size_bytes)
+            instead = {
+                "algorithm_note": f"the library takes {chosen} here, whose messages are not written"
+                f" down: {name} is the fastest of its algorithms that packets can play"
+            }
     schedule = _named(op, name, topology, group, size_bytes, parts)
     if len(group) < 2:
         return _result(schedule, topology)
@@ -456,7 +456,18 @@ def _by_packets(
         raise RidgelineError(f"{name!r} has no messages of its own: packets need an algorithm")
     one = read_collective(name) if is_brought(name) else ALGORITHMS[op, name]
     found = play_collective(one, topology, group, size_bytes, transport or Transport(), parts)
-    return replace(_result(schedule, topology, found.time_s), network=found.network)
+    result = _result(schedule, topology, found.time_s)
+    return replace(result, network={**found.network, **instead})
+
+
+def _fastest_written(op: str, topology: Topology, group: tuple[int, ...], size_bytes: float) -> str:
+    """Return the fastest of the algorithms of a library whose messages are written down."""
+    names = {
+        name: closed_form_time_s(schedule, topology)
+        for schedule in nccl.candidates(op, topology, group, size_bytes)
+        if (op, name := written(op, schedule.algorithm)) in ALGORITHMS
+    }
+    return min(names, key=lambda name: names[name])
 
 
 def _compressed(

@@ -36,6 +36,8 @@ class Measures:
         ``formula``; ``exhaustive`` (all halves tried); or ``bound``: the narrowest of the cuts
         between halves in rank order along each dimension, at least the true value; or
         ``not connected``, of devices that cannot all reach each other, and 0 B/s.
+    bisection_is, bisection_reason
+        ``proven``, ``upper bound`` or ``none``, and why.
     links
         What there is of each link class.
     cost_dollars, power_w, priced
@@ -49,6 +51,8 @@ class Measures:
     diameter: int
     bisection_bytes_per_s: float
     bisection_method: str
+    bisection_is: str
+    bisection_reason: str
     links: tuple[LinkClass, ...]
     cost_dollars: float | None
     power_w: float | None
@@ -94,11 +98,25 @@ def measure(topology: Topology) -> Measures:
         farthest,
         bisection,
         method,
+        *_SAID[method],
         link_classes(topology),
         topology.cost_dollars,
         topology.power_w,
         topology.priced,
     )
+
+
+_SAID = {
+    "formula": ("proven", "a formula of the family gives it"),
+    "exhaustive": ("proven", "all ways to halve the devices were tried"),
+    "bound": (
+        "upper bound",
+        "the narrowest of the cuts in rank order and along each dimension; another cut may be"
+        " narrower",
+    ),
+    "not connected": ("none", "devices cannot all reach each other"),
+}
+"""By the method that found a bisection, whether it is proven, and the reason."""
 
 
 def diameter(topology: Topology) -> int:

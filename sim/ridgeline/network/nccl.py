@@ -40,7 +40,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -61,6 +61,9 @@ from ridgeline.network.schedule import (
     loads_of_links,
 )
 from ridgeline.network.topology import Floats, Topology
+
+Bools = npt.NDArray[np.bool_]
+Ints = npt.NDArray[np.int64]
 
 _PROTOCOLS = PROTOCOLS
 _PAIRS = "send-receive"
@@ -439,32 +442,45 @@ class _Machine:
         Several nodes are joined by a double binary tree (NVLSTree).
         """
         topology, n = self.topology, len(self.ranks)
-        members = topology.devices[list(self.ranks)]
-        fast = topology.of_class(self.link)
-        links = np.flatnonzero(
-            fast & (np.isin(topology.source, members) | np.isin(topology.target, members))
-        )
+        own, links, outside = self._links_in_switch
         heads = min(n // self.nodes, _NVLS_HEADS)
         share = topology.in_switch[self.link] * (heads - 1) / heads
-        load = np.zeros(topology.n_links)
-        load[links] = size_bytes / share
+        load = np.zeros(len(links))
+        load[own] = size_bytes / share
         latency_s = self.intra_s * _NVLS_US / _INTRA["ring"][-1]
         if self.nodes > 1:
-            self._join_nodes(load, ~fast, size_bytes)
+            self._join_nodes(load, links, outside, size_bytes)
             hop_s = self.inter_s * _NVLS_TREE_US / _INTER["ring"][-1]
             latency_s += 2 * math.log2(self.nodes) * hop_s
-        used = np.flatnonzero(load)
-        busy_s = float((load[used] / topology.bandwidth_bytes_per_s[used]).max(initial=0.0))
+        loaded = np.flatnonzero(load)
+        used, load = links[loaded], load[loaded]
+        busy_s = float((load / topology.bandwidth_bytes_per_s[used]).max(initial=0.0))
         expected_s = latency_s + busy_s
         if size_bytes:
             latency_s += (
                 _NVLS_STAGES * busy_s * min(1.0, self._nvls_chunks(size_bytes) / size_bytes)
             )
-        loads = Loads(used.astype(np.int32), load[used])
+        loads = Loads(used.astype(np.int32), load)
         name = "nvls" if self.nodes == 1 else "nvls-tree"
         return self._option("all-reduce", name, size_bytes, latency_s, loads, expected_s)
 
-    def _join_nodes(self, load: Floats, outside: npt.NDArray[np.bool_], size_bytes: float) -> None:
+    @cached_property
+    def _links_in_switch(self) -> tuple[Bools, Ints, Bools]:
+        """Links of the members to their switches, among all that are used, and which are outside.
+
+        Returns
+        -------
+        [L'] of some links which are members' own, the links, and which are of another class.
+        """
+        topology = self.topology
+        member = np.zeros(topology.n_vertices, np.bool_)
+        member[topology.devices[list(self.ranks)]] = True
+        fast = topology.of_class(self.link)
+        own = fast & (member[topology.source] | member[topology.target])
+        links = np.union1d(np.flatnonzero(own), self.channels.load.links).astype(np.int64)
+        return own[links], links, ~fast[links]
+
+    def _join_nodes(self, load: Floats, links: Ints, outside: Bools, size_bytes: float) -> None:
         """Add what the tree of the nodes sends through NICs, spread over all of them.
 
         Neither direction of a node carries more than a tree sends, nor do its channels, one a NIC,
@@ -472,13 +488,14 @@ class _Machine:
         """
         n = len(self.ranks)
         through = double_tree_sent(self.nodes) * size_bytes
-        crossed = outside[self.channels.load.links]
-        load[self.channels.load.links[crossed]] = through * self.channels.load.bytes[crossed]
+        at = np.searchsorted(links, self.channels.load.links)
+        crossed = outside[at]
+        load[at[crossed]] = through * self.channels.load.bytes[crossed]
         nics = len(self.channels.channels) / 2  # a ring each way
         most = _NVLS_TREE_MOST[self.library.generation][self.nodes > 2] * 1e9 * nics
         bound_s = 2 * (n - 1) / n * size_bytes / most
         fast = np.flatnonzero(load * ~outside)
-        bandwidth = self.topology.bandwidth_bytes_per_s[fast]
+        bandwidth = self.topology.bandwidth_bytes_per_s[links[fast]]
         load[fast] = np.maximum(load[fast], bound_s * bandwidth)
 
     def _nvls_chunks(self, size_bytes: float) -> float:

@@ -16,6 +16,7 @@ import numpy as np
 
 from ridgeline.errors import CutOffError
 from ridgeline.network import packing
+from ridgeline.network.equal_nodes import EqualNodes
 from ridgeline.network.topology import Topology
 
 MAX_SEARCHED = 256
@@ -36,12 +37,28 @@ class Passage:
         return Passage(self.exit, self.entry, self.chain[::-1])
 
 
-@lru_cache(maxsize=2**12)  # rings of more or fewer nodes pass the same members of a node
 def passages(topology: Topology, ranks: tuple[int, ...], node: int) -> list[Passage]:
     """Choose which NICs of a node are used, and a chain of its ranks for each."""
-    vertices = topology.devices[list(ranks)].tolist()
-    members = np.flatnonzero(topology.node_of == node).tolist()
-    nics = [vertex for vertex in members if topology.vertex_kinds[vertex] == "nic"]
+    nodes = EqualNodes.of(topology)
+    kind, vertices = int(nodes.kind[node]), topology.devices[list(ranks)]
+    places = tuple(nodes.place[vertices].tolist())
+    like = int(np.argmax(nodes.kind == kind))  # the first that is wired like this one
+    own = nodes.members[node]
+    return [
+        Passage(int(own[entry]), int(own[exit_]), tuple(ranks[i] for i in chain))
+        for entry, exit_, chain in _places(topology, like, places)
+    ]
+
+
+_Places = tuple[int, int, tuple[int, ...]]
+
+
+@lru_cache(maxsize=2**12)  # rings of more or fewer nodes pass the same members of a node
+def _places(topology: Topology, node: int, places: tuple[int, ...]) -> list[_Places]:
+    """Return the passages of devices at some places of a node: NICs by place, chains by number."""
+    own = EqualNodes.of(topology).members[node]
+    vertices = own[list(places)].tolist()
+    nics = [vertex for vertex in own.tolist() if topology.vertex_kinds[vertex] == "nic"]
     away = {nic: _hops_inside(topology, nic, vertices) for nic in nics}
     least = [min(hops) for hops in zip(*away.values(), strict=True)]
     if not least or math.inf in least:
@@ -51,17 +68,19 @@ def passages(topology: Topology, ranks: tuple[int, ...], node: int) -> list[Pass
         )
     near = [nic for nic in nics if any(a == b for a, b in zip(away[nic], least, strict=True))]
     exits, ends = near, tuple(_ends(tuple(away[nic])) for nic in near)
-    own = [_nearest(away[nic]) for nic in near]
-    alone = sorted(places[0] for places in own if len(places) == 1)
-    if len(own) > 1 and alone == list(range(len(ranks))) == list(range(len(own))):
+    nearest = [_nearest(away[nic]) for nic in near]
+    alone = sorted(mine[0] for mine in nearest if len(mine) == 1)
+    if len(nearest) > 1 and alone == list(range(len(places))) == list(range(len(nearest))):
         exits = [*near[1:], near[0]]  # every NIC has one device of its own
-        ends = tuple(((a, b),) for (a,), (b,) in zip(own, [*own[1:], own[0]], strict=True))
+        turned = [*nearest[1:], nearest[0]]
+        ends = tuple(((a, b),) for (a,), (b,) in zip(nearest, turned, strict=True))
     chains: Sequence[tuple[int, ...]] = ()
-    if len(ranks) <= MAX_SEARCHED:
+    if len(places) <= MAX_SEARCHED:
         chains = packing.pack_chains(_direct_bandwidth(topology, vertices), ends)
-    chains = chains or [_rank_order(len(ranks), *pairs[0]) for pairs in ends]
+    chains = chains or [_rank_order(len(places), *pairs[0]) for pairs in ends]
+    place = {int(vertex): i for i, vertex in enumerate(own)}
     return [
-        Passage(entry, exit_, tuple(ranks[i] for i in chain))
+        (place[entry], place[exit_], tuple(chain))
         for entry, exit_, chain in zip(near, exits, chains, strict=True)
     ]
 

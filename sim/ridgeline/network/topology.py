@@ -29,7 +29,7 @@ Indices = npt.NDArray[np.int32]
 Array = TypeVar("Array", bound=np.generic)
 
 DEVICE = "device"
-MAX_DEVICES = 65_536
+MAX_DEVICES = 262_144
 """Largest topology that is drawn; every link is a row of its own."""
 
 
@@ -166,9 +166,18 @@ class Topology:
         """Names of all link types."""
         return frozenset(self.link_class)
 
+    @cached_property
+    def class_of_link(self) -> Indices:
+        """[L] number of a link's class in the order of their names."""
+        number = {name: i for i, name in enumerate(sorted(self.link_classes))}
+        return _frozen(np.array([number[name] for name in self.link_class], np.int32))
+
     def of_class(self, name: str) -> npt.NDArray[np.bool_]:
         """[L] whether a link is of a class."""
-        return np.array([one == name for one in self.link_class], bool)
+        classes = sorted(self.link_classes)
+        number = classes.index(name) if name in self.link_classes else -1
+        found: npt.NDArray[np.bool_] = self.class_of_link == number
+        return found
 
     @cached_property
     def out_ptr(self) -> Indices:

@@ -27,6 +27,7 @@ from ridgeline.kernels import OpCost
 from ridgeline.kernels.alike import Alike
 from ridgeline.kernels.cost import peak_rates
 from ridgeline.kernels.residence import NONE_STAY, Staying
+from ridgeline.network.faults import Faults, read_faults
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.division.divide import ShardedGraph, ShardingSpec, divide
@@ -46,6 +47,7 @@ from ridgeline.parallel.recomputing.recompute import with_recompute
 from ridgeline.parallel.sending.spread import waited
 from ridgeline.parallel.sending.symmetry import PROBE_BYTES, Symmetry, symmetry_of
 from ridgeline.parallel.sending.wires import FarMemory, Talk, Wires
+from ridgeline.parallel.size import check_size
 from ridgeline.parallel.stages.chain import units
 from ridgeline.parallel.stages.cuts import Pace
 from ridgeline.parallel.stages.overheads import OpTimes, Overheads, overheads_of
@@ -59,7 +61,7 @@ from ridgeline.parallel.steps.step import Step
 from ridgeline.parallel.steps.team import COLLECTIVE
 from ridgeline.parallel.steps.writer import Writer
 from ridgeline.software.stack import Stack
-from ridgeline.workload.graph import Graph, Op, Same
+from ridgeline.workload.graph import Graph, Op, Pass, Same
 
 _MOST_TASKS = 4_000_000  # of a step whose ranks are of several classes
 _MOST_WRITTEN = 300_000  # tasks of one micro-batch of it, which are written one by one
@@ -176,9 +178,10 @@ def lower(
     idle_s = 0.0 if plan.stack.host.async_launch else launch_s
     kinds, kind_of_rank = kinds_of(cluster, plan.devices)
     prices, *others = (Prices(kind, waited(plan), idle_s) for kind in kinds)
-    # Each replica has messages of its own; a fault, or a device of another kind, is of some ranks
-    # and not of their like.
-    fold = fold and not plan.replicas and not cluster.faults and not others
+    # Each replica has messages of its own, and chance is of every rank alone.
+    faults = read_faults(cluster.faults)
+    fold = fold and not plan.replicas and not faults.jitter
+    unlike = unlike_ranks(kind_of_rank, faults)
     mixture = mixture_degree(graph, plan)
     name, mesh = cluster.device.far_memory, Mesh.of(plan, mixture)
     far = FarMemory(prices.accounts[name], prices.resources[name])
@@ -216,8 +219,9 @@ def lower(
     several = fold and plan.devices > 1
 
     def write() -> Draft:
-        symmetry = _symmetry(topology, plan, mesh, len(local.ops)) if several else None
+        symmetry = _symmetry(topology, plan, mesh, len(local.ops), unlike) if several else None
         while True:
+            symmetry = _usable(symmetry, faults, local, plan)
             builder = ProgramBuilder()
             prices.add_to(builder)
             wires, rows = Wires(builder, topology, far, symmetry), OpenRows(builder, kinds)
@@ -226,7 +230,7 @@ def lower(
                 return draft
             symmetry.refine()
 
-    kept = (*prices.kept, *(other.kept for other in others), staying)
+    kept = (*prices.kept, *(other.kept for other in others), staying, unlike.tobytes())
     draft = draft_of(Subject(local, cut, topology, plan, launch_s, fold, kept), write)
     program, of_rows = prices.fill(draft.program, draft.rows)
     lowered = Lowered(
@@ -260,6 +264,18 @@ def kinds_of(cluster: Cluster, devices: int) -> tuple[tuple[Device, ...], Ints]:
             number[id(device)] = kinds.index(device)
         of_rank.append(number[id(device)])
     return tuple(kinds), np.array(of_rank, np.int64)
+
+
+def unlike_ranks(kind_of_rank: Ints, faults: Faults) -> Ints:
+    """Return a number for each rank: equal where devices are of one kind, and equally slow."""
+    if not faults.slow:
+        return kind_of_rank
+    factor = np.ones(len(kind_of_rank))
+    for rank, times in faults.slow:
+        if rank < len(factor):  # others are refused where they are slowed (`faulty`)
+            factor[rank] *= times
+    _, number = np.unique(np.stack((kind_of_rank, factor)), axis=1, return_inverse=True)
+    return number.ravel().astype(np.int64)
 
 
 def with_kinds(
@@ -332,7 +348,9 @@ def _check_ties(name: str, plan: Plan, cut: Partition) -> None:
         )
 
 
-def _symmetry(topology: Topology, plan: ResolvedPlan, mesh: Mesh, n_ops: int) -> Symmetry:
+def _symmetry(
+    topology: Topology, plan: ResolvedPlan, mesh: Mesh, n_ops: int, unlike: Ints
+) -> Symmetry:
     """Find equivalent ranks, of as many classes as can be afforded."""
     most = min(_MOST_TASKS // (n_ops * plan.micro_batches), _MOST_WRITTEN // n_ops)
     return symmetry_of(
@@ -341,7 +359,24 @@ def _symmetry(topology: Topology, plan: ResolvedPlan, mesh: Mesh, n_ops: int) ->
         max(1, most),
         wraps=plan.virtual_stages > 1,
         offloads=plan.offload != "none",
+        kind_of_rank=unlike if unlike.any() else None,
     )
+
+
+def _usable(
+    symmetry: Symmetry | None, faults: Faults, graph: Graph, plan: ResolvedPlan
+) -> Symmetry | None:
+    """Return equivalent ranks, or none where each has to be simulated: if there is room for that.
+
+    Where one group stands for others though it is not like them, a fault, which is of one, would
+    be lost.
+    """
+    if symmetry is not None and (symmetry.exact or not faults.of_network):
+        return symmetry
+    once = sum(op.pass_ is Pass.UPDATE for op in graph.ops)
+    tasks = (len(graph.ops) - once) * plan.micro_batches + once
+    check_size(plan.devices, tasks // plan.pipeline)
+    return None
 
 
 def _written(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ridgeline import views
 from ridgeline.engine.program import Floats, Ints
 from ridgeline.engine.timeline import Timeline
 from ridgeline.hardware.cluster import Cluster
@@ -80,13 +80,7 @@ class ExecutionResult:
 
     def summary(self) -> str:
         """Return the answer as text for a terminal of 100 columns."""
-        from rich.console import Console
-
-        from ridgeline.report.summary import print_execution
-
-        stream = io.StringIO()
-        print_execution(self, Console(file=stream, width=100, highlight=False))
-        return stream.getvalue()
+        return views.view("execution_text")(self)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return (

@@ -161,16 +161,18 @@ def kinds_manifest(details: Details) -> dict[str, Any]:
     row_j = np.add.reduceat(np.append(event_j, 0.0), program.event_ptr[:-1])
     row_j[np.diff(program.event_ptr) == 0] = 0.0
     computes = np.array([name != COLLECTIVE for name in program.kind_names])[program.kind]
-    kind_of_task = np.array(lowered.kind_of_rank)[program.stream_rank[program.stream]]
+    kind_of_rank, times = np.array(lowered.kind_of_rank), program.rank_multiplicity
+    kind_of_task = kind_of_rank[program.stream_rank[program.stream]]
+    task_j = row_j[program.cost] * program.multiplicity
     time_s = details.timeline.makespan_s
     found = []
     for kind, device in enumerate([details.cluster.device, *(k.device for k in lowered.kinds)]):
-        count = lowered.kind_of_rank.count(kind)
-        mine = program.cost[computes & (kind_of_task == kind)]
+        count = int(times[kind_of_rank == kind].sum())
+        own_j = float(task_j[computes & (kind_of_task == kind)].sum())
         found.append({
             "name": device.name,
             "count": count,
-            "energy_j": float(row_j[mine].sum() + device.idle_power.value * count * time_s),
+            "energy_j": own_j + device.idle_power.value * count * time_s,
         })  # fmt: skip
     return {"devices": found}
 

@@ -2,8 +2,9 @@
 
 Format: "Trace Event Format" of the Catapult project (JSON object format): complete events ``X``
 with microseconds, metadata events ``M`` that name processes and threads, counter events ``C``.
-A simulated rank is a process and its streams are the threads. The critical path is a process of
-its own, and arrows (flow events ``s`` and ``f``) lead along it from stream to stream.
+A simulated rank is a process and its streams are the threads. Arrows (flow events ``s`` and ``f``)
+lead from every message between ranks to the task of its receiver that reads it. The critical path
+is a process of its own, with arrows along it from stream to stream.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ridgeline.engine.program import Program
 from ridgeline.engine.timeline import Timeline
+from ridgeline.parallel.lower import COLLECTIVE
 from ridgeline.report.account import limiting
 from ridgeline.report.figures.style import stamp_text
 from ridgeline.report.files import replacing, write_text
@@ -57,6 +61,7 @@ def trace(result: Result) -> dict[str, Any]:
         "traceEvents": [
             *_names(details.timeline.program),
             *_tasks(details),
+            *_messages(details.timeline),
             *_critical_path(details.timeline),
             *_memory(details.timeline),
             *_power(details),
@@ -101,6 +106,38 @@ def _tasks(details: Details) -> Iterator[dict[str, Any]]:
                 "ts": task.start_s * _US,
                 "dur": (task.end_s - task.start_s) * _US,
                 "args": {**about, "stands for": task.multiplicity},
+            }
+
+
+def _messages(timeline: Timeline) -> Iterator[dict[str, Any]]:
+    """Draw an arrow from the beginning of each message to the first task that reads it elsewhere.
+
+    A message is on a stream of its sender alone.
+    """
+    program = timeline.program
+    if COLLECTIVE not in program.kind_names:
+        return
+    sends = program.kind == program.kind_names.index(COLLECTIVE)
+    rank_of = program.stream_rank[program.stream]
+    readers = np.repeat(np.arange(program.n_tasks), np.diff(program.dep_ptr))
+    sent = program.dep_index
+    mine = np.flatnonzero(
+        sends[sent] & (program.group[sent] < 0) & (rank_of[sent] != rank_of[readers])
+    )
+    start_s = timeline.start_s
+    order = mine[np.lexsort((start_s[readers[mine]], rank_of[readers[mine]], sent[mine]))]
+    ends = np.stack((sent[order], rank_of[readers[order]]), axis=1)
+    first = np.unique(ends, axis=0, return_index=True)[1]
+    for number, edge in enumerate(order[first].tolist()):
+        arrow = {"name": "message", "cat": "message", "id": number}
+        for phase, task in (("s", int(sent[edge])), ("f", int(readers[edge]))):
+            yield {
+                **arrow,
+                "ph": phase,
+                **({"bp": "e"} if phase == "f" else {}),
+                "pid": int(rank_of[task]),
+                "tid": int(program.stream[task]),
+                "ts": float(start_s[task]) * _US,
             }
 
 

@@ -9,57 +9,16 @@ in DNN training", VLDB 2021, Section 3, calls the two fetch and prep stalls).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
+from ridgeline.report.input_pipeline import InputPipeline
 from ridgeline.report.result import Result
 from ridgeline.workload.dataset import DataSet
 from ridgeline.workload.model import Model
 
 _PIXELS = 224 * 224
-STORAGE, DECODING = "storage bandwidth", "decoding on the host"
-
-
-@dataclass(frozen=True)
-class Pipeline:
-    """What feeding one step takes.
-
-    Attributes
-    ----------
-    storage_s, decoding_s
-        Time to read and to decode the samples of one step, each alone.
-    read_bytes
-        Read from disks for one step.
-    trained_s
-        Time of the step of the devices by themselves.
-    """
-
-    dataset: DataSet
-    storage_s: float
-    decoding_s: float
-    read_bytes: float
-    trained_s: float = 0.0
-
-    @property
-    def limit(self) -> str:
-        """Name of the slower of the two."""
-        return STORAGE if self.storage_s >= self.decoding_s else DECODING
-
-    def exposed_s(self, step_time_s: float) -> float:
-        """Time by which input prolongs a step."""
-        return max(0.0, max(self.storage_s, self.decoding_s) - step_time_s)
-
-    def manifest(self) -> dict[str, Any]:
-        """Return what a manifest records."""
-        return {
-            "dataset": self.dataset.name,
-            "storage_s": self.storage_s,
-            "decoding_s": self.decoding_s,
-            "read_bytes": self.read_bytes,
-            "model": "reading, decoding and training overlap; the slowest sets the pace",
-        }
 
 
 def pipeline(
@@ -70,7 +29,7 @@ def pipeline(
     tokens_per_sample: int,
     preparing: float = 1.0,
     workers: int = 0,
-) -> Pipeline:
+) -> InputPipeline:
     """Time the input of one step.
 
     Parameters
@@ -114,7 +73,7 @@ def pipeline(
     busy = min(host.cores.value, workers * min(devices, node.count) or host.cores.value)
     each = preparing * dataset.decoding.value * host.cores.value / busy
     size = units * dataset.stored.value
-    return Pipeline(dataset, size / read, units * each / cycles, size)
+    return InputPipeline(dataset, size / read, units * each / cycles, size)
 
 
 def with_input(result: Result, dataset: DataSet) -> Result:

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ridgeline import views
 from ridgeline.engine.timeline import Timeline
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.parallel.lower import Lowered
@@ -19,8 +20,8 @@ from ridgeline.workload.model import Model
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+    from ridgeline.report.input_pipeline import InputPipeline
     from ridgeline.report.ledger import Ledger
-    from ridgeline.report.pipeline import Pipeline
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Details:
     plan: ResolvedPlan
     lowered: Lowered
     timeline: Timeline
-    feed: Pipeline | None = None
+    feed: InputPipeline | None = None
     chosen_by: str = "you"
     """Who chose the software stack (`plans.stack_choice`)."""
 
@@ -72,9 +73,7 @@ class Result:
     @cached_property
     def manifest(self) -> Mapping[str, Any]:
         """What the step can be repeated and judged by; see `report.manifest`."""
-        from ridgeline.report.manifest import manifest
-
-        return manifest(self.details)
+        return views.view("manifest")(self.details)  # type: ignore[no-any-return]
 
     @cached_property
     def uncertainty(self) -> Mapping[str, Mapping[str, float]] | None:
@@ -83,23 +82,17 @@ class Result:
         None of a bound, and of steps unlike all that were compared with measurements;
         ``manifest["trust"]["uncertainty"]`` says what the range rests on, or why there is none.
         """
-        from ridgeline.report.uncertainty import uncertainty
-
-        return uncertainty(self)
+        return views.view("uncertainty")(self)  # type: ignore[no-any-return]
 
     @cached_property
     def critical_path_s(self) -> Mapping[str, float]:
         """The step time by what its critical path does; see `report.path`. Found when asked for."""
-        from ridgeline.report.path import critical_path_s
-
-        return critical_path_s(self)
+        return views.view("critical_path_s")(self)  # type: ignore[no-any-return]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the details as plain values, with the keys of the JSON form."""
-        from ridgeline.report.power import stated_node_power
-
         values = self._stated()
-        values["node_power_w"] = stated_node_power(self)
+        values["node_power_w"] = views.view("stated_node_power")(self)
         values["critical_path_s"] = self.critical_path_s
         values["uncertainty"] = self.uncertainty
         values["manifest"] = self.manifest
@@ -131,9 +124,7 @@ class Result:
 
     def summary(self) -> str:
         """Return the whole answer as text for a terminal of 100 columns."""
-        from ridgeline.report.summary import summary_text
-
-        return summary_text(self)
+        return views.view("summary_text")(self)  # type: ignore[no-any-return]
 
     def plot(self, kind: str, ax: Axes | None = None, *, theme: str | None = None) -> Axes:
         """Draw a figure of this step.
@@ -154,26 +145,18 @@ class Result:
         RidgelineError
             If there is no such figure.
         """
-        from ridgeline.report.figures.result import draw
-
-        return draw(kind, self, ax, theme)
+        return views.view("draw")(kind, self, ax, theme)  # type: ignore[no-any-return]
 
     def ledger(self) -> Ledger:
         """Return every counted event by op, pass, operand and place, with its energy."""
-        from ridgeline.report.ledger import ledger
-
-        return ledger(self)
+        return views.view("ledger")(self)  # type: ignore[no-any-return]
 
     def to_perfetto(self, path: str | Path) -> None:
         """Write the timeline as a Chrome trace (JSON), which Perfetto and chrome://tracing open."""
-        from ridgeline.report.perfetto import write_trace
-
-        write_trace(self, path)
+        views.view("write_trace")(self, path)
 
     def _repr_html_(self) -> str:
-        from ridgeline.report.html.result import result_html
-
-        return result_html(self)
+        return views.html("result", self)
 
     def __repr__(self) -> str:
         model, cluster = self.manifest["model"]["name"], self.manifest["cluster"]["name"]

@@ -35,6 +35,15 @@ def summary_text(result: Result) -> str:
     return stream.getvalue()
 
 
+def execution_text(result: ExecutionResult) -> str:
+    """Return the answer of a played execution as plain text of 100 columns."""
+    from rich.console import Console
+
+    stream = io.StringIO()
+    print_execution(result, Console(file=stream, width=100, highlight=False))
+    return stream.getvalue()
+
+
 def software_text(result: Result) -> str:
     """Say which software stack runs the step, and who chose it."""
     software = result.manifest["software"]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -66,7 +66,27 @@ class Weather:
         }
 
 
-def weather(result: Result, healthy_s: float | None = None) -> Weather:
+class Draw(NamedTuple):
+    """A step under one draw of its jitter: its time, and how long was waited for each rank."""
+
+    time_s: float
+    waits_s: tuple[float, ...]
+
+
+def draw(result: Result, sample: int) -> Draw:
+    """Play a step of a cluster with faults under one draw."""
+    details = result.details
+    jitters = read_faults(details.cluster.faults).jitter
+    beyond_s = result.step_time_s - details.timeline.makespan_s  # waiting for the data set
+    timeline = details.timeline
+    if jitters:
+        timeline = run(_drawn(details.lowered.program, jitters, sample))
+    return Draw(timeline.makespan_s + beyond_s, tuple(waited_s(timeline).tolist()))
+
+
+def weather(
+    result: Result, healthy_s: float | None = None, draws: Sequence[Draw] | None = None
+) -> Weather:
     """Play a step once for each draw of the jitter of its machine.
 
     Parameters
@@ -75,32 +95,34 @@ def weather(result: Result, healthy_s: float | None = None) -> Weather:
         Of a cluster with faults; its own step time has all of them but the jitter.
     healthy_s
         Step time of the machine without faults.
+    draws
+        Those of `draw`, where they were played elsewhere.
     """
     details = result.details
-    faults, program = read_faults(details.cluster.faults), details.lowered.program
-    beyond_s = result.step_time_s - details.timeline.makespan_s  # waiting for the data set
+    if draws is None:
+        draws = [draw(result, sample) for sample in range(samples_of(details.cluster.faults))]
+    times = [one.time_s for one in draws]
     waits = np.zeros(len(details.lowered.classes))
-    times = []
-    samples = max((jitter.samples for jitter in faults.jitter), default=1)
-    for sample in range(samples):
-        timeline = details.timeline
-        if faults.jitter:
-            timeline = run(_drawn(program, faults.jitter, sample))
-        times.append(timeline.makespan_s + beyond_s)
-        waits += waited_s(timeline)
+    for one in draws:
+        waits += one.waits_s
     total = math.fsum(waits.tolist())
     order = np.argsort(-waits, kind="stable")[:_MOST_RANKS].tolist()
     ranks = [members[0] for members in details.lowered.classes]
     return Weather(
         faults=details.cluster.faults,
         healthy_s=healthy_s,
-        samples=samples,
+        samples=len(draws),
         median_s=float(np.median(times)),
         p95_s=float(np.quantile(times, 0.95)),
         least_s=min(times),
         most_s=max(times),
         waited_for={ranks[i]: float(waits[i]) / total for i in order if waits[i] > 0},
     )
+
+
+def samples_of(faults: Sequence[str]) -> int:
+    """Return how many draws there are of a machine's jitter: 1 of one without."""
+    return max((jitter.samples for jitter in read_faults(faults).jitter), default=1)
 
 
 def _drawn(program: Program, jitters: tuple[Jitter, ...], sample: int) -> Program:
@@ -136,5 +158,6 @@ def waited_s(timeline: Timeline) -> Floats:
     tasks, at = np.unique(owner[is_last], return_index=True)
     rank = p.stream_rank[p.stream[before[is_last][at]]]
     n_ranks = len(p.rank_multiplicity)
-    found: Floats = np.bincount(rank, last[tasks] - first[tasks], n_ranks).astype(np.float64)
+    waits_s = (last[tasks] - first[tasks]) * p.multiplicity[tasks]
+    found: Floats = np.bincount(rank, waits_s, n_ranks).astype(np.float64)
     return found

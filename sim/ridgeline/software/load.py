@@ -10,14 +10,13 @@ from typing import Any
 from ridgeline import catalog
 from ridgeline.config import Document, read_yaml, validate
 from ridgeline.errors import ConfigError
-from ridgeline.software.stack import GROUPS, Provenance, Stack, setting_paths, unknown_setting
+from ridgeline.software.stack import GROUPS, Provenance, Stack
 
 _KIND = "software"
 _MOST_BASES = 8
 _MOST_STACKS = 32
 _INHERITED = frozenset({*GROUPS, "supports", "family", "sources"})
 """Fields that a stack takes over from its base; name, description, year and bound are its own."""
-_BY_USER = Provenance(source="override by the user", basis="assumed")
 
 
 def load_software(name: str | Path, overrides: Mapping[str, Any] | None = None) -> Stack:
@@ -35,32 +34,7 @@ def load_software(name: str | Path, overrides: Mapping[str, Any] | None = None) 
     """
     document = _read(str(name))
     stack = _made(document)
-    return replaced(stack, overrides) if overrides else stack
-
-
-def replaced(stack: Stack, values: Mapping[str, Any]) -> Stack:
-    """Return a stack with settings replaced, by dotted path.
-
-    Raises
-    ------
-    ConfigError
-        If a path names no setting, or a value is not allowed.
-    """
-    data = stack.model_dump(exclude={"provenance", "overrides"})
-    known = set(setting_paths())
-    for path, value in values.items():
-        if path not in known:
-            raise ConfigError(
-                f"a software stack has no setting {path!r}{unknown_setting(path)}",
-                field=f"software.{path}",
-            )
-        group, _, field = path.partition(".")
-        data[group] = {**data[group], field: value}
-    document = Document(f"software {stack.name}", data, {}, tuple(values))
-    found = validate(document, Stack)
-    sources = {**stack.provenance, **dict.fromkeys(values, _BY_USER)}
-    said = {**stack.overrides, **values}
-    return found.model_copy(update={"provenance": sources, "overrides": said})
+    return stack.with_settings(overrides) if overrides else stack
 
 
 def _read(name: str) -> Document:

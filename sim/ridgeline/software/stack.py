@@ -18,8 +18,8 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, model_validator
 
 from ridgeline import units, views
-from ridgeline.config import FieldError, Strict
-from ridgeline.errors import nearest
+from ridgeline.config import Document, FieldError, Strict, validate
+from ridgeline.errors import ConfigError, nearest
 
 ConvLibrary = Literal["cudnn2", "cudnn4", "cudnn5", "caffe", "torch7"]
 """Whose kernels convolutions are, where that is another than what a device was measured with."""
@@ -292,6 +292,9 @@ GROUPS = (
 )  # fmt: skip
 
 
+_BY_USER = Provenance(source="override by the user", basis="assumed")
+
+
 class Stack(Strict):
     """A software stack: the program, and its version, that runs a training step."""
 
@@ -360,9 +363,21 @@ class Stack(Strict):
         ConfigError
             If a path names no setting, or a value is not allowed.
         """
-        from ridgeline.software.load import replaced
-
-        return replaced(self, values)
+        data = self.model_dump(exclude={"provenance", "overrides"})
+        known = set(setting_paths())
+        for path, value in values.items():
+            if path not in known:
+                raise ConfigError(
+                    f"a software stack has no setting {path!r}{unknown_setting(path)}",
+                    field=f"software.{path}",
+                )
+            group, _, field = path.partition(".")
+            data[group] = {**data[group], field: value}
+        document = Document(f"software {self.name}", data, {}, tuple(values))
+        sources = {**self.provenance, **dict.fromkeys(values, _BY_USER)}
+        said = {**self.overrides, **values}
+        changed = {"provenance": sources, "overrides": said}
+        return validate(document, Stack).model_copy(update=changed)
 
     def _repr_html_(self) -> str:
         return views.html("stack", self)

@@ -42,13 +42,16 @@ class Remedy:
     devices
         That the plan then uses.
     memory_bytes
-        Of the fullest device.
+        Of the fullest device; of several kinds, of that with the least room left.
+    fits
+        Whether every device has room.
     """
 
     changes: Changes
     devices: int
     memory_bytes: int
     step_time_s: float
+    fits: bool
 
     def __str__(self) -> str:
         fields = ",".join(f"{name}={value}" for name, value in self.changes.items())
@@ -225,10 +228,7 @@ class _Trial:
 
     def _fits(self, steps: Iterable[Changes]) -> bool:
         remedy = self._tried(steps)
-        return remedy is not None and self._is_small(remedy)
-
-    def _is_small(self, remedy: Remedy) -> bool:
-        return remedy.memory_bytes <= self.cluster.device.capacity_bytes
+        return remedy is not None and remedy.fits
 
     def _tried(self, steps: Iterable[Changes]) -> Remedy | None:
         """Simulate the plan with changes; None: there is no such plan."""
@@ -256,4 +256,4 @@ class _Trial:
             del changes["micro_batch"]
         result = simulate(self.model, self.cluster, plan)
         total = result.memory_bytes["total"]
-        return Remedy(changes, plan.devices, total, result.step_time_s)
+        return Remedy(changes, plan.devices, total, result.step_time_s, result.fits)

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.collective_point import AnyPoint
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ProcessPoolExecutor
     from ctypes import c_byte
 
+T = TypeVar("T")
+R = TypeVar("R")
 Row = dict[str, Any]
 Job = tuple[str, AnyPoint]
 Done = tuple[str, Row]
@@ -157,18 +159,76 @@ def _start_worker(parent: int, over: c_byte) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def mapped(
+    function: Callable[[T], R], items: Sequence[T], processes: int = 1, address: str | None = None
+) -> list[R]:
+    """Return what a function makes of each item, in their order, wherever it is called.
+
+    Parameters
+    ----------
+    function
+        Of a module, as items and answers travel to other processes.
+    processes
+        On this machine.
+    address
+        Of a Dask scheduler, whose workers are used instead.
+
+    Raises
+    ------
+    RidgelineError
+        As the function; if workers die again and again, or the cluster cannot be reached.
+    """
+    if address is not None:
+        with _connected(address) as client:
+            answers: list[R] = client.gather([
+                client.submit(
+                    _called_remotely, function, item, __version__, pure=False, retries=_MAX_DEATHS
+                )
+                for item in items
+            ])  # fmt: skip
+            return answers
+    if processes == 1 or len(items) < 2:
+        return [function(item) for item in items]
+    from concurrent.futures.process import BrokenProcessPool
+
+    try:
+        with workers(min(processes, len(items))) as pool:
+            return list(pool.map(function, items))
+    except BrokenProcessPool as error:
+        raise RidgelineError(
+            "a worker process was killed (out of memory?); try fewer --processes"
+        ) from error
+
+
 def _on_cluster(jobs: Iterable[Job], address: str) -> Iterator[Done]:
     """Run chunks on the workers of a Dask scheduler; those of a worker that dies run elsewhere.
 
     Workers may come and go; while there is none, the scheduler waits for one.
     """
+    with _connected(address) as client:
+        from distributed import as_completed  # type: ignore[import-not-found,unused-ignore]
+
+        chunks = _chunks(jobs)
+        submit: Callable[[list[Job]], Any] = lambda chunk: client.submit(  # noqa: E731
+            _called_remotely, _run_chunk, chunk, __version__, pure=False, retries=_MAX_DEATHS
+        )
+        ahead = _AHEAD * max(1, sum(client.nthreads().values()))
+        running = as_completed([submit(chunk) for chunk in islice(chunks, ahead)])
+        for future in running:
+            yield from future.result()
+            if (chunk := next(chunks, None)) is not None:
+                running.add(submit(chunk))
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[Any]:
+    """Give a client of a Dask scheduler, and say in words how it can be lost."""
     try:
         from concurrent.futures import CancelledError
 
         from distributed import (  # type: ignore[import-not-found,unused-ignore]
             Client,
             KilledWorker,
-            as_completed,
         )
     except ImportError as error:
         raise ConfigError(
@@ -182,17 +242,8 @@ def _on_cluster(jobs: Iterable[Job], address: str) -> Iterator[Done]:
             f"no scheduler answers there: {error}", field="--cluster-address"
         ) from error
     with closing(client):
-        chunks = _chunks(jobs)
-        submit: Callable[[list[Job]], Any] = lambda chunk: client.submit(  # noqa: E731
-            _run_remotely, chunk, __version__, pure=False, retries=_MAX_DEATHS
-        )
-        ahead = _AHEAD * max(1, sum(client.nthreads().values()))
         try:
-            running = as_completed([submit(chunk) for chunk in islice(chunks, ahead)])
-            for future in running:
-                yield from future.result()
-                if (chunk := next(chunks, None)) is not None:
-                    running.add(submit(chunk))
+            yield client
         except KilledWorker as error:
             raise RidgelineError(
                 "the workers of the cluster died again and again (out of memory?)"
@@ -203,8 +254,8 @@ def _on_cluster(jobs: Iterable[Job], address: str) -> Iterator[Done]:
             ) from error
 
 
-def _run_remotely(chunk: Sequence[Job], version: str) -> list[Done]:
-    """Run a chunk on another machine, on which another version would find something else."""
+def _called_remotely(function: Callable[[T], R], item: T, version: str) -> R:
+    """Call a function on another machine, on which another version would find something else."""
     if version != __version__:
         raise RidgelineError(f"a worker has ridgeline {__version__}; this is {version}")
-    return _run_chunk(chunk)
+    return function(item)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from ridgeline import views
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.network.where import load_cluster
@@ -202,8 +203,6 @@ class Scaling:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values; the figures are drawn of them alone."""
-        from ridgeline.study.scaling_figures import roof_of
-
         return {
             "model": self.model.name,
             "title": self.model.title,
@@ -215,7 +214,7 @@ class Scaling:
             "ridgeline": self.ran[0].manifest["ridgeline"],
             "hash": digest([result.manifest["hash"] for result in self.ran]),
             "points": [point.to_dict() for point in self.points],
-            "roof": roof_of(self),
+            "roof": views.view("scaling_roof")(self),
         }
 
     def plot(
@@ -223,10 +222,9 @@ class Scaling:
     ) -> Axes:
         """Draw "scaling" curves or the "distributed-roofline"; see `Result.plot`."""
         from ridgeline.report.figures.themes import theme as themed
-        from ridgeline.study.scaling_figures import draw
 
         with themed(theme):
-            return draw(kind, self.to_dict(), ax)
+            return views.view("scaling_figure")(kind, self.to_dict(), ax)  # type: ignore[no-any-return]
 
 
 def scaling(

@@ -95,7 +95,8 @@ def check_columns(path: str | Path, study: Study) -> None:
 def _check(document: Document, place: tuple[str | int, ...], point: AnyPoint, name: str) -> None:
     root = name.partition(".")[0]
     if name == root:  # whether fields of it can be replaced is theirs to say
-        point = replace(point, overrides={})
+        named = {path: of for path, of in point.overrides.items() if path == "cluster.device"}
+        point = replace(point, overrides=named)  # which a network has to be told
     try:
         point.load(root)
     except RidgelineError as error:

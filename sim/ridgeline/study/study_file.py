@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
-from ridgeline import units
+from ridgeline import units, views
 from ridgeline.config import Document, Strict, read_yaml, validate
 from ridgeline.errors import ConfigError
 from ridgeline.study.collective_point import AnyPoint, CollectivePoint
@@ -169,9 +169,7 @@ class Study(Strict):
         return f"<Study {self.name}: {self.grid_size:,} points of {len(self.fields)} fields>"
 
     def _repr_html_(self) -> str:
-        from ridgeline.study.study_html import study_html
-
-        return study_html(self)
+        return views.html("study", self)
 
     def combinations(self) -> Iterator[Row]:
         """Yield the varied values of every combination, the last field fastest."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from ridgeline.report.html.result import FRAME, box, heading, table
+from ridgeline.report.html.blocks import FRAME, box, heading, table
 from ridgeline.study.study_file import Span, Study
 
 _MOST_VALUES = 8

@@ -10,6 +10,9 @@ bf16         16    8         7                 fp32         Kalamkar et al., 201
 fp16         16    5         10                fp32         IEEE 754-2019, binary16
 fp8-e4m3     8     4         3                 fp32         Micikevicius et al., 2022
 fp8-e5m2     8     5         2                 fp32         Micikevicius et al., 2022
+fp8-block    8     4         3                 fp32         DeepSeek-AI, 2024; 32 for each 128
+mxfp8        8     4         3                 fp32         OCP, 2023; 8 for each 32
+mxfp4        4     2         1                 fp32         OCP, 2023; 8 for each 32
 nvfp4        4     2         1         32      fp32         NVIDIA, 2025; 8 for each 16
 int8         8     0         7                 int32        Jacob et al., CVPR 2018
 int16        16    0         15                int32        Chen et al. (Eyeriss), JSSC 2017
@@ -17,9 +20,9 @@ flex16+5     16    0         15        5       fp32         Köster et al., NIPS
 ===========  ====  ========  ========  ======  ===========  ===========================
 
 "mantissa" is without the hidden bit of a float and without the sign. "shared" bits exist once for a
-whole tensor; nvfp4 has 8 more for every 16 numbers, the scale of their block, and its range here is
-that of a number alone. tf32 uses 19 of the 32 bits that it is stored in. int32 and int64 only
-index.
+whole tensor; fp8-block has more for every 128 numbers, mxfp8 and mxfp4 for every 32, nvfp4 for
+every 16, the scale of their block, and their range here is that of a number alone. tf32 uses 19 of
+the 32 bits that it is stored in. int32 and int64 only index.
 
 **Stored in one format, multiplied in another.** "X-as-Y" is a format with the bits of X whose
 numbers are converted to Y where they are multiplied: "fp16-as-fp32", what cuDNN calls its pseudo
@@ -28,14 +31,17 @@ traffic are those of X, rate and sums those of Y. X and Y are any two of the tab
 index.
 
 A float is rounded to nearest, ties to even, with gradual underflow, and beyond its largest number
-becomes infinite; fp8-e4m3 has no infinity and gives NaN there; nvfp4 has neither and saturates.
-Integers and flex16+5 have a step, the same for a whole tensor, and saturate.
+becomes infinite; fp8-e4m3, fp8-block and mxfp8 have no infinity and give NaN there; mxfp4 and nvfp4
+have neither and saturate. Integers and flex16+5 have a step, the same for a whole tensor, and
+saturate.
 
 Micikevicius et al., "FP8 formats for deep learning", arXiv:2209.05433; Kalamkar et al., "A study of
 BFLOAT16 for deep learning training", arXiv:1905.12322; Jacob et al., "Quantization and training of
 neural networks for efficient integer-arithmetic-only inference"; Köster et al., "Flexpoint: an
 adaptive numerical format for efficient training of deep neural networks", arXiv:1711.02213; NVIDIA,
-"Pretraining large language models with NVFP4", arXiv:2509.25149, Section 2.
+"Pretraining large language models with NVFP4", arXiv:2509.25149, Section 2; DeepSeek-AI,
+"DeepSeek-V3 technical report", arXiv:2412.19437, Section 3.3.2; Open Compute Project,
+"Microscaling formats (MX) specification", version 1.0, 2023.
 """
 
 from __future__ import annotations
@@ -155,6 +161,9 @@ _ALL = (
     Format("fp16", "float", 16, 5, 10),
     Format("fp8-e4m3", "float", 8, 4, 3, arithmetic="fp8", kept="code"),
     Format("fp8-e5m2", "float", 8, 5, 2, arithmetic="fp8"),
+    Format("fp8-block", "float", 8, 4, 3, 0, "fp8", kept="code", block=128, block_bits=32),
+    Format("mxfp8", "float", 8, 4, 3, 0, "fp8", kept="code", block=32, block_bits=8),
+    Format("mxfp4", "float", 4, 2, 1, 0, "fp4", kept="nothing", block=32, block_bits=8),
     Format("nvfp4", "float", 4, 2, 1, 32, arithmetic="fp4", kept="nothing", block=16, block_bits=8),
     Format("int8", "fixed", 8, 0, 7, accumulator="int32"),
     Format("int16", "fixed", 16, 0, 15, accumulator="int32"),

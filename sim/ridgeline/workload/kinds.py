@@ -11,15 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.graph import Op
 
-if TYPE_CHECKING:
-    from ridgeline.workload.builder import GradientBuilder
-
-GradientRule = Callable[["GradientBuilder", Op], None]
+GradientRule = Callable[[Any, Op], None]
+"""Adds to a `builder.GradientBuilder`, whose module emits kinds and so imports this one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from ridgeline.workload.families import FAMILIES, Network, family_schema
 from ridgeline.workload.families.base import Published
 from ridgeline.workload.graph import Graph, Role
 from ridgeline.workload.optimizers import Optimizer
+from ridgeline.workload.without_loss import without_loss
 from ridgeline.workload.zeros import with_zeros
 
 MAX_BATCH = 2**24
@@ -122,20 +123,7 @@ class Model:
 
 @lru_cache(maxsize=_CACHED_GRAPHS)
 def _inference(model: Model, batch: int, precision: str) -> Graph:
-    graph = model.forward(batch, precision)
-    last = next(op for op in reversed(graph.ops) if graph.loss in op.outputs)
-    read = {name for op in graph.ops if op is not last for name in op.inputs}
-    alone = {
-        name
-        for op in graph.ops
-        if op.kind == "cast"
-        for name in op.outputs
-        if name in last.inputs and name not in read
-    }
-    ops = tuple(op for op in graph.ops if op is not last and not alone & set(op.outputs))
-    used = {name for op in ops for name in (*op.inputs, *op.outputs)}
-    tensors = {name: tensor for name, tensor in graph.tensors.items() if name in used}
-    return replace(graph, ops=ops, tensors=tensors, loss=ops[-1].outputs[0])
+    return without_loss(model.forward(batch, precision))
 
 
 @lru_cache(maxsize=_CACHED_GRAPHS)

@@ -42,22 +42,28 @@ formats are fp32 (PyTorch, "Automatic Mixed Precision package", ops that autocas
 that promote to the widest type). So a residual stream is fp32 from its embedding on. Programs that
 convert the network itself (apex O2, Megatron) are "mixed".
 
-**Narrow products.** "fp8-mixed", "fp8-dynamic", "nvfp4-mixed" and "int8-mixed" are bf16-mixed but
-for the matrix products with weights whose three sizes are multiples of 16: their operands are
-quantised to 8 or 4 bits, their results are bf16. Convolutions, attention scores, recurrences and,
-unless they say otherwise, the classifiers of decoders stay in bf16. Quantising reads a tensor,
-looks for its largest magnitude, scales, converts, and writes the tensor twice, as it is and
-transposed, for narrow matrix units take one layout only. fp8: e4m3 for activations and weights,
-e5m2 for gradients, scaled by the magnitudes of steps before (Micikevicius et al., arXiv:2209.05433;
-NVIDIA Transformer Engine, recipe "DelayedScaling", format HYBRID), so that a tensor is read once.
-"fp8-dynamic" scales by the tensor's own magnitude, which takes a reading of its own (PyTorch's
-torchao, float8 with tensorwise scaling, `hp_tensor_to_float8_dynamic`), and so does int8 (Banner et
-al., "Scalable methods for 8-bit training of neural networks", NeurIPS 2018). "nvfp4-mixed" is the
-same with 4 bits and a scale for every 16 numbers beside that of the tensor's own magnitude (NVIDIA,
-"Pretraining large language models with NVFP4", arXiv:2509.25149; NVIDIA Transformer Engine, recipe
-"NVFP4BlockScaling"); the rotation of what weight gradients are products of runs in the same kernel
-and is not counted, and every layer is narrow. The exchange of magnitudes among ranks is not
-modelled.
+**Narrow products.** "fp8-mixed", "fp8-dynamic", "fp8-block-mixed", "mxfp8-mixed", "mxfp4-mixed",
+"nvfp4-mixed" and "int8-mixed" are bf16-mixed but for the matrix products with weights whose three
+sizes are multiples of 16: their operands are quantised to 8 or 4 bits, their results are bf16.
+Convolutions, attention scores, recurrences and, unless they say otherwise, the classifiers of
+decoders stay in bf16. Quantising reads a tensor, looks for its largest magnitude, scales, converts,
+and writes the tensor twice, as it is and transposed, for narrow matrix units take one layout only
+(those of Blackwell read 8 bits in either: `parallel.passes.one_layout`). fp8: e4m3 for activations
+and weights, e5m2 for gradients, scaled by the magnitudes of steps before (Micikevicius et al.,
+arXiv:2209.05433; NVIDIA Transformer Engine, recipe "DelayedScaling", format HYBRID), so that a
+tensor is read once. "fp8-dynamic" scales by the tensor's own magnitude, which takes a reading of
+its own (PyTorch's torchao, float8 with tensorwise scaling, `hp_tensor_to_float8_dynamic`), and so
+does int8 (Banner et al., "Scalable methods for 8-bit training of neural networks", NeurIPS 2018).
+"fp8-block-mixed" and "mxfp8-mixed" have a scale for every 128 and every 32 numbers along one side
+of a matrix, in e4m3 throughout; both copies have scales of their own, which the kernel that
+quantises finds by the way, so that a tensor is read once and always written twice (NVIDIA,
+Transformer Engine documentation, "FP8 Blockwise Scaling" and "MXFP8": rowwise and columnwise
+usage). "mxfp4-mixed" is the same in 4 bits (Open Compute Project, "Microscaling formats (MX)
+specification"). "nvfp4-mixed" has 4 bits, also in both copies, and a scale for every 16 numbers
+beside that of the tensor's own magnitude (NVIDIA, "Pretraining large language models with NVFP4",
+arXiv:2509.25149; NVIDIA Transformer Engine, recipe "NVFP4BlockScaling"); the rotation of what
+weight gradients are products of runs in the same kernel and is not counted, and every layer is
+narrow. The exchange of magnitudes among ranks is not modelled.
 
 **bf16-true, fp16-true** have weights, gradients and optimizer state in 16 bits, without fp32 copies
 and without a scale of the loss (Lightning, `precision="bf16-true"`; torchtitan,
@@ -160,6 +166,9 @@ PRECISIONS: Mapping[str, Numerics] = MappingProxyType(
             Numerics("bf16-autocast", "bf16", widens=True),
             Numerics("fp8-mixed", "bf16", narrow=Narrow("fp8-e4m3", "fp8-e5m2", reads=1)),
             Numerics("fp8-dynamic", "bf16", narrow=Narrow("fp8-e4m3", "fp8-e5m2", reads=2)),
+            Numerics("fp8-block-mixed", "bf16", narrow=Narrow("fp8-block", "fp8-block", reads=1)),
+            Numerics("mxfp8-mixed", "bf16", narrow=Narrow("mxfp8", "mxfp8", reads=1)),
+            Numerics("mxfp4-mixed", "bf16", narrow=Narrow("mxfp4", "mxfp4", reads=1)),
             Numerics("nvfp4-mixed", "bf16", narrow=Narrow("nvfp4", "nvfp4", reads=2)),
             Numerics("int8-mixed", "bf16", narrow=Narrow("int8", "int8", reads=2)),
             Numerics("bf16-true", "bf16", master="bf16"),

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.report.pipeline import Pipeline
+from ridgeline.report.input_pipeline import InputPipeline
 from ridgeline.software.load import load_software
 from ridgeline.software.stack import Stack
 from ridgeline.study.import_rows import steps
@@ -154,7 +154,7 @@ def made(**values: Any) -> NormalRow:
 def prepared_per_s(**values: str) -> float:
     result = made(**values).simulate()
     feed = result.details.feed
-    assert isinstance(feed, Pipeline)
+    assert isinstance(feed, InputPipeline)
     return result.details.plan.global_batch / max(feed.storage_s, feed.decoding_s)
 
 

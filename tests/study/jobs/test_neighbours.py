@@ -23,9 +23,10 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network.placement import Free, leaves_of
 from ridgeline.network.topology import from_cluster
 from ridgeline.network.where import topology_of
+from ridgeline.study.jobs.components import Passed
 from ridgeline.study.jobs.figure import slowdowns
 from ridgeline.study.jobs.job_file import JobFile, read_jobs
-from ridgeline.study.jobs.neighbours import JobResult, Neighbours, simulate_jobs
+from ridgeline.study.jobs.neighbours import JobResult, Neighbours, parted, simulate_jobs
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples" / "jobs"
 TREE = "Tree(16, 4, 4, 25 GB/s, 0 s) @ h100-sxm5-80gb"  # leaves of four, with one link's worth up
@@ -363,3 +364,29 @@ def test_placement_by_file(tmp_path: Path) -> None:
         f"  - {{name: a, model: mlp, plan: {{data: 4, batch: 256}}, placement: '{hosts}'}}\n"
     )
     assert simulate_jobs(read_jobs(path)).jobs[0].devices == (0, 1, 4, 5)
+
+
+def apart() -> JobFile:
+    """Two jobs that share links, and two that share none."""
+    return file_of(
+        job("a", LEFT), job("c", [8, 9, 10, 11]), job("b", RIGHT), job("d", [12, 13, 14, 15])
+    )
+
+
+def test_the_answer_is_the_same_in_several_processes() -> None:
+    here, there = simulate_jobs(apart()), simulate_jobs(apart(), processes=2)
+    assert json.dumps(here.to_dict()) == json.dumps(there.to_dict())
+    assert [one.name for one in here.jobs] == ["a", "c", "b", "d"]
+    assert here.jobs[1].slowdown == pytest.approx(1.0, rel=1e-12)
+    assert here.jobs[0].slowdown > 1.1
+
+
+@given(st.lists(st.frozensets(st.sampled_from("abcdefgh"), max_size=3), min_size=1, max_size=8))
+def test_components_are_those_of_the_graph_of_common_links(links: list[frozenset[str]]) -> None:
+    found = parted([Passed(own, 1) for own in links])
+    assert sorted(n for part in found for n in part) == list(range(len(links)))
+    reached = [{n} for n in range(len(links))]
+    for _ in links:  # as often as a way can be long
+        for mine in reached:
+            mine |= {n for n, own in enumerate(links) if any(own & links[m] for m in mine)}
+    assert {frozenset(part) for part in found} == {frozenset(mine) for mine in reached}

@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ridgeline.hardware.dies import DIE_LINKS, equal_part
+from ridgeline.hardware.dies import DIE_LINKS
+from ridgeline.hardware.equal_parts import equal_part
 from ridgeline.kernels.cost import price_of_place
 from ridgeline.kernels.fusion.groups import FusionPricer, GroupCost, Weights
 from ridgeline.kernels.fusion.line_buffers import RowSchedule, rows_until

@@ -304,8 +304,6 @@ def _leaf_rank(
     """
     sizes = space.sizes
     x_all = float(sizes[N] * sizes[G] * sizes[C])
-    w_all = float(sizes[G] * sizes[K] * sizes[C] * sizes[R] * sizes[S])
-    y_all = float(sizes[N] * sizes[G] * sizes[K] * sizes[P] * sizes[Q])
     at, of = space.tile_at[t], space.parts_at[v]
     high = space.height[at[P], of[P], at[R], of[R]]
     wide = space.width[at[Q], of[Q], at[S], of[S]]
@@ -315,6 +313,28 @@ def _leaf_rank(
         trips[d] = -(-sizes[d] // (space.tiles[t, d] * space.parts[v, d]))
     x_once = x_all * min(_first(high) * wide[ALL], high[ALL] * _first(wide))
     x_more = x_all * min(_again(high) * wide[ALL], high[ALL] * _again(wide))
+    _rank_of_trips(
+        space, charges, machine, v, busy, x_least, x_once, x_more, False, trips, one, rank
+    )
+
+
+@kernel_call
+def _rank_of_trips(
+    space: Space, charges: Charges, machine: Machine, v: int, busy: int, x_least: float,
+    x_once: float, x_more: float, fewer: bool, trips: Ints, one: Floats, rank: Floats,
+) -> None:  # fmt: skip
+    """Bound the rank of layouts with so many trips, or with some more.
+
+    Parameters
+    ----------
+    x_once, x_more
+        Words of images for the first of the loops over filters, and for each other one.
+    fewer
+        Whether layouts may have more trips than these.
+    """
+    sizes = space.sizes
+    w_all = float(sizes[G] * sizes[K] * sizes[C] * sizes[R] * sizes[S])
+    y_all = float(sizes[N] * sizes[G] * sizes[K] * sizes[P] * sizes[Q])
     x_spread, w_spread = 1.0, 1.0
     if not machine.x_multicast:
         x_spread = float(space.parts[v, K])
@@ -326,11 +346,11 @@ def _leaf_rank(
     first = True
     for case in range(4):
         # Which loop is innermost: over filters, images or pixels, sums, or there is none.
-        if case == 0 and filters == 1.0:
+        if case == 0 and filters == 1.0 and not fewer:
             continue
-        if case == 1 and inner == 1.0:
+        if case == 1 and inner == 1.0 and not fewer:
             continue
-        if case == 2 and summed == 1.0:
+        if case == 2 and summed == 1.0 and not fewer:
             continue
         if case == 3 and filters * inner * summed > 1.0:
             continue
@@ -384,9 +404,21 @@ def leaves_of(
     count = 0
     trips = np.ones(8, np.int64)
     rank, one = np.zeros(3), np.zeros(3)
+    largest = np.ones(8, np.int64)  # an element has no more of a loop
+    for t in range(len(space.tiles)):
+        for d in range(8):
+            largest[d] = max(largest[d], space.tiles[t, d])
     for v in range(resume[0], len(space.parts)):
         if space.least[v] > longest:
             break
+        for d in range(8):
+            trips[d] = -(-sizes[d] // (largest[d] * space.parts[v, d]))
+        _rank_of_trips(
+            space, charges, machine, v, space.least[v], x_least, x_least, 0.0, True, trips, one,
+            rank,
+        )  # fmt: skip
+        if rank[0] > highest or not _less(rank, best.rank):
+            continue
         start = resume[1] if v == resume[0] else 0
         for t in range(start, len(space.tiles)):
             busy = 1
@@ -545,37 +577,76 @@ def _played(
 
 
 @kernel_call
+def _different(space: Space, trips: Ints, seen: Ints, codes: Ints) -> int:
+    """Return the set of loops with several trips, as bits; mark the orders that differ in them.
+
+    Parameters
+    ----------
+    seen
+        [256, orders], by set: 1 for the first of equal orders, 0 for others; -1: not yet looked at.
+    codes
+        [orders], room.
+    """
+    loops, several = space.orders.shape[1], 0
+    for d in range(8):
+        several += (1 << d) if trips[d] > 1 else 0
+    if seen[several, 0] < 0:
+        for o in range(len(space.orders)):
+            code = 0
+            for place in range(loops):
+                if trips[space.orders[o, place]] > 1:
+                    code = code * 9 + space.orders[o, place] + 1
+            codes[o] = code
+            seen[several, o] = 1
+            for other in range(o):
+                if codes[other] == code:
+                    seen[several, o] = 0
+                    break
+    return several
+
+
+@kernel_call
 def _bound_orders(
     space: Space, charges: Charges, machine: Machine, best: Best, t: int, v: int, busy: int,
-    trips: Ints, high: Ints, wide: Ints, near: Ints, codes: Ints, steps: Floats, ranks: Floats,
+    trips: Ints, high: Ints, wide: Ints, near: Ints, seen: Ints, steps: Floats, ranks: Floats,
 ) -> int:  # fmt: skip
-    """Bound the rank and the cycles of each order; return how many may be better than the best."""
-    sizes, loops = space.sizes, space.orders.shape[1]
+    """Bound the rank and the cycles of each order; return how many may be better than the best.
+
+    Parameters
+    ----------
+    seen
+        [orders], 1 for orders that differ (`_different`).
+    """
+    sizes = space.sizes
     y_all = sizes[N] * sizes[G] * sizes[K] * sizes[P] * sizes[Q]
-    w_once = _transfers(True, space.tiles[t], space.parts[v], sizes, 1.0, machine.w_words)
+    w_all = sizes[G] * sizes[K] * sizes[C] * sizes[R] * sizes[S]
+    spread = 1.0
     if not machine.w_multicast:
         spread = float(space.parts[v, N] * space.parts[v, P] * space.parts[v, Q])
-        w_once = _transfers(True, space.tiles[t], space.parts[v], sizes, spread, machine.w_words)
-    y_once = _transfers(False, space.tiles[t], space.parts[v], sizes, 1.0, machine.out_words)
+    # Words over the width at first; whole transfers of tiles where that does not exclude an order.
+    w_once, y_once = w_all * spread / machine.w_words, y_all / machine.out_words
+    whole = False
     open_ = 0
     for o in range(len(space.orders)):
-        code = 0
-        for place in range(loops):
-            if trips[space.orders[o, place]] > 1:
-                code = code * 9 + space.orders[o, place] + 1
         ranks[o, 0] = np.inf
-        known = False
-        for other in range(o):
-            known = known or codes[other] == code
-        codes[o] = code
-        if known:
+        if seen[o] == 0:
             continue
         best.played[1] += 1
         _near_words(space.orders[o], trips, high, wide, v, space, machine, near)
-        steps[o] = _least(
-            busy, trips, near, y_all, machine, space, v, t, w_once, y_once, space.orders[o]
-        )
-        _bound(steps[o], near, y_all, space, charges, ranks[o])
+        while True:
+            steps[o] = _least(
+                busy, trips, near, y_all, machine, space, v, t, w_once, y_once, space.orders[o]
+            )
+            _bound(steps[o], near, y_all, space, charges, ranks[o])
+            if whole or not _less(ranks[o], best.rank):
+                break
+            whole = True
+            w_once = _transfers(
+                True, space.tiles[t], space.parts[v], sizes, spread, machine.w_words
+            )
+            y_once = _transfers(
+                False, space.tiles[t], space.parts[v], sizes, 1.0, machine.out_words
+            )
         if _less(ranks[o], best.rank):
             open_ += 1
         else:
@@ -603,6 +674,7 @@ def examine(
     near, far, chosen = np.zeros(4, np.int64), np.zeros(4, np.int64), np.zeros(2, np.int64)
     of, times = np.zeros(8, np.int64), np.zeros(8, np.int64)
     codes, steps = np.zeros(len(space.orders), np.int64), np.zeros(len(space.orders))
+    seen = np.full((256, len(space.orders)), -1, np.int64)
     rank = np.zeros(3)
     for leaf in order:
         t, v = leaves.tile[leaf], leaves.spread[leaf]
@@ -624,8 +696,9 @@ def examine(
         if _held(tile, sizes, axis, space, charges) > charges.buffer_words:
             continue
         open_ = _bound_orders(
-            space, charges, machine, best, t, v, busy, trips, high, wide, near, codes, steps, ranks
-        )
+            space, charges, machine, best, t, v, busy, trips, high, wide, near,
+            seen[_different(space, trips, seen, codes)], steps, ranks,
+        )  # fmt: skip
         for _ in range(open_):
             o = 0
             for other in range(1, len(space.orders)):

@@ -82,7 +82,19 @@ class Machine(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """Room for the recurrence."""
+    """Room for the recurrence.
+
+    Windows along an axis are counted once for each place and the loop that has moved on, which
+    settles the place before.
+
+    Attributes
+    ----------
+    windows
+        [2, places along the axis, 1 + loops], words of windows, anew or after a loop has moved on;
+        -1: not yet counted.
+    counted_at
+        [room, 3], where `windows` has some; how many these are is in `many`.
+    """
 
     turn: Ints
     trip: Ints
@@ -95,6 +107,9 @@ class Scratch(NamedTuple):
     marks: Ints
     again: NDArray[np.bool_]
     saved_again: NDArray[np.bool_]
+    windows: Ints
+    counted_at: Ints
+    many: Ints
 
 
 def scratch_of(work: Work) -> Scratch:
@@ -108,6 +123,7 @@ def scratch_of(work: Work) -> Scratch:
         )
         for axis in range(2)
     ]
+    places = max(int(work.sizes[P + axis] * work.sizes[R + axis]) for axis in range(2))
     return Scratch(
         turn=np.zeros(loops, np.int64),
         trip=np.zeros(loops, np.int64),
@@ -120,6 +136,9 @@ def scratch_of(work: Work) -> Scratch:
         marks=np.zeros(max(spans) + 1, np.int64),
         again=np.zeros(1, np.bool_),
         saved_again=np.zeros(loops, np.bool_),
+        windows=np.full((2, places, 1 + loops), -1, np.int64),
+        counted_at=np.zeros((2 * places * (1 + loops), 3), np.int64),
+        many=np.zeros(1, np.int64),
     )
 
 
@@ -154,6 +173,10 @@ def play(work: Work, machine: Machine, room: Scratch, longest: int, skip: bool) 
         _restart(level + 1, work, room)
         moved = level
     _drain(work, machine, room, room.offset)
+    for i in range(room.many[0]):
+        axis, place, moved = room.counted_at[i]
+        room.windows[axis, place, moved] = -1
+    room.many[0] = 0
     return int(state[OUT_FREE])
 
 
@@ -241,7 +264,8 @@ def _step(moved: int, work: Work, machine: Machine, room: Scratch) -> None:
         state[W_LEFT] = state[END]
         begin = max(begin, state[W_FREE])
     if x_new:
-        words = _x_words(work, machine, room, first or other or (height and width), width)
+        anew = first or other or (height and width)
+        words = _x_words(work, machine, room, moved, anew, width)
         count[X_WORDS] += words
         start = max(state[X_FREE], state[X_LEFT])
         state[X_FREE] = start + -(-words // machine.x_words)
@@ -293,15 +317,31 @@ def _w_words(work: Work, machine: Machine, at: Ints) -> int:
 
 
 @kernel_part
-def _x_words(work: Work, machine: Machine, room: Scratch, anew: bool, along_width: bool) -> int:
+def _x_words(
+    work: Work, machine: Machine, room: Scratch, moved: int, anew: bool, along_width: bool
+) -> int:
     at = room.offset
     words = 1
     for d in (N, G, C):
         words *= _tile(d, at[d], work)
     if not machine.x_multicast:
         words *= work.rows[K] * work.columns[K]
-    words *= _window(0, anew or along_width, work, machine, room)
-    return words * _window(1, anew or not along_width, work, machine, room)
+    words *= _window_once(0, -1 if anew or along_width else moved, work, machine, room)
+    return words * _window_once(1, -1 if anew or not along_width else moved, work, machine, room)
+
+
+@kernel_part
+def _window_once(axis: int, moved: int, work: Work, machine: Machine, room: Scratch) -> int:
+    """Return `_window`, counted at the first time; anew where no loop has moved on."""
+    place = room.offset[P + axis] * work.sizes[R + axis] + room.offset[R + axis]
+    found = room.windows[axis, place, 1 + moved]
+    if found < 0:
+        found = _window(axis, moved < 0, work, machine, room)
+        room.windows[axis, place, 1 + moved] = found
+        at = room.counted_at[room.many[0]]
+        at[0], at[1], at[2] = axis, place, 1 + moved
+        room.many[0] += 1
+    return int(found)
 
 
 @kernel_part

@@ -308,6 +308,8 @@ class _Search:
             saved_state=np.zeros((8, room.state.size), np.int64),
             saved_count=np.zeros((8, room.counted.size), np.int64),
             saved_again=np.zeros(8, np.bool_), marks=np.zeros(2 * room.marks.size, np.int64),
+            windows=np.full((2, room.windows.shape[1], 9), -1, np.int64),
+            counted_at=np.zeros((18 * room.windows.shape[1], 3), np.int64),
         )  # fmt: skip
         self.room = deep
         self.window = whole.window
@@ -324,13 +326,14 @@ class _Search:
     def _lowest(self) -> float:
         """Bound what any layout is ranked by from below."""
         nest, elements, prices = self.nest, self.elements, self.elements.prices
-        x = nest.sizes[0] * nest.sizes[1] * nest.sizes[3]  # one word of each image and channel
-        words = x + nest.words("w") + nest.words("y")
+        x, w, y = (nest.words(operand) for operand in OPERANDS)
+        words, networks = x + w + y, elements.networks
         used = max(math.prod(parts.values()) for parts in self.rows) * max(
             math.prod(parts.values()) for parts in self.columns
         )
         time = max(
             nest.macs / used, words * prices.near_cycles, words / elements.memory_width,
+            x / networks.x_words, w / networks.w_words, y / networks.out_words,
             prices.least_cycles,
         )  # fmt: skip
         energy_j = words * (prices.near_j + prices.far_j) + time * prices.idle_j + prices.fixed_j

@@ -169,8 +169,9 @@ def replay_memory(
         transposed=False,
     )
     return _replay(
-        ifmap, filter_, rows, columns, size_rows, size_columns, steps, dataflow == "os", buffers,
-        ports,
+        ifmap, filter_, rows=rows, columns=columns, size_rows=size_rows,
+        size_columns=size_columns, steps=steps, output_stationary=dataflow == "os",
+        buffers=buffers, ports=ports,
     )  # fmt: skip
 
 
@@ -281,8 +282,9 @@ class _Reading(NamedTuple):
 
 
 def _replay(
-    ifmap: _Operand, filter_: _Operand, rows: int, columns: int, size_rows: int, size_columns: int,
-    steps: int, output_stationary: bool, buffers: BufferSizes, ports: PortWords | None,
+    ifmap: _Operand, filter_: _Operand, *, rows: int, columns: int, size_rows: int,
+    size_columns: int, steps: int, output_stationary: bool, buffers: BufferSizes,
+    ports: PortWords | None,
 ) -> MemoryReplay:  # fmt: skip
     from ridgeline.kernels.systolic import scalesim_replay as compiled
 

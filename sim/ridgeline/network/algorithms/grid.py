@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import permutations
 
 import numpy as np
 
 from ridgeline.network.algorithm import DoesNotApplyError, Group, algorithm
+from ridgeline.network.algorithms.shares import least_shares
 from ridgeline.network.dimensions import lines
 from ridgeline.network.lanes import Lane, lanes_script, streamed
 from ridgeline.network.paths import Routes
 from ridgeline.network.rings import ring_channels
+from ridgeline.network.routed import routed
 from ridgeline.network.script import Script
-from ridgeline.network.topology import Topology
+from ridgeline.network.topology import Floats, Topology
 
 
 def _grid(group: Group, name: str) -> tuple[int, ...]:
@@ -140,8 +143,7 @@ _MAX_STREAMED = 400_000
 def balanced_shares(shape: tuple[int, ...], line: tuple[bool, ...]) -> tuple[float, ...]:
     """Return the share of the lanes that begin along each dimension, in cyclic order.
 
-    The fullest link carries least: shares that load all dimensions alike, or, where one of them
-    would be negative, the best of what is found by moving shares to where they hurt least.
+    The fullest link carries least (`least_shares`).
     """
     d = len(shape)
     load = np.zeros((d, d))  # of a link of dimension [row], by the lanes that begin at [column]
@@ -152,16 +154,7 @@ def balanced_shares(shape: tuple[int, ...], line: tuple[bool, ...]) -> tuple[flo
             shared = 2 if shape[at] == 2 or line[at] else 1  # both directions on the same links
             load[at, first] = shared * left * (shape[at] - 1) / shape[at]
             left /= shape[at]
-    found = np.linalg.solve(load, np.ones(d))
-    if (found > 0).all():
-        return tuple((found / found.sum()).tolist())
-    shares, best = np.full(d, 1 / d), np.full(d, 1 / d)
-    for turn in range(2000):
-        shares = shares * np.exp(-(load[np.argmax(load @ shares)]) / math.sqrt(turn + 1))
-        shares /= shares.sum()
-        if (load @ shares).max() < (load @ best).max():
-            best = shares
-    return tuple(best.tolist())
+    return tuple(least_shares(load).tolist())
 
 
 @algorithm("all-reduce", "multi-torus")
@@ -180,6 +173,79 @@ def reduce_scatter_multi_torus(group: Group) -> Script:
 def all_gather_multi_torus(group: Group) -> Script:
     """See `all_reduce_multi_torus`."""
     return _all_at_once(group, "all-gather")
+
+
+def _themis(group: Group, op: str) -> Script:
+    """Pass the dimensions in every order, with shares that fill all of them.
+
+    Lanes of different orders put unlike loads on the dimensions: whichever comes first gets the
+    whole payload. Shares are those with which the fullest link, by its own bandwidth, carries least
+    (the aim of Rashidi et al., "Themis", ISCA 2022, which chooses orders chunk by chunk); pieces
+    stream through all rounds as in `_all_at_once`.
+    """
+    shape, line = _part(group, "themis")
+    d = len(shape)
+    rounds = (2 if op == "all-reduce" else 1) * sum(n - 1 for n in shape)
+    if d > _MOST_ORDERED or 2 * d * rounds * group.n > _MAX_STREAMED:
+        raise DoesNotApplyError(
+            f"themis takes up to {_MOST_ORDERED} dimensions and {_MAX_STREAMED:,} messages; found"
+            f" {d} dimensions and {2 * d * rounds * group.n:,} messages"
+        )
+    orders = [list(order) for order in permutations(range(d))]
+    by_dimension = _times_along(group, shape, line)
+    load = np.zeros((by_dimension.shape[1], len(orders)))
+    for number, order in enumerate(orders):
+        left = 1.0
+        for at in order:
+            load[:, number] += left * (shape[at] - 1) / shape[at] * by_dimension[at]
+            left /= shape[at]
+    lanes = [
+        _lane(shape, order, share / 2, direction, line=line)
+        for order, share in zip(orders, least_shares(load).tolist(), strict=True)
+        for direction in (1, -1)
+        if share > 0
+    ]
+    streaming = [replace(lane, share=lane.share * (1 - 1 / _PIECES)) for lane in lanes]
+    last = [replace(lane, share=lane.share / _PIECES) for lane in lanes]
+    return streamed(group, op, streaming, last)
+
+
+_MOST_ORDERED = 4  # dimensions: 24 orders
+
+
+def _times_along(group: Group, shape: tuple[int, ...], line: tuple[bool, ...]) -> Floats:
+    """Return [D, R] seconds a byte that each link is busy where all go round one dimension.
+
+    Half of the bytes each way. Links that are alike are one.
+    """
+    topology, place = group.topology, group.topology.devices[list(group.ranks)].astype(np.int64)
+    found = np.zeros((len(shape), topology.n_links))
+    for dimension in range(len(shape)):
+        others = [d for d in range(len(shape)) if d != dimension]
+        for direction in (1, -1):
+            lane = _lane(shape, [dimension, *others], 1.0, direction, line=line)
+            (ways,) = routed(topology, place, [lane.ring(0, 0, scatter=True)])
+            found[dimension] += np.bincount(ways.links, minlength=topology.n_links) / 2
+    times: Floats = found / topology.bandwidth_bytes_per_s
+    return np.unique(times, axis=1)
+
+
+@algorithm("all-reduce", "themis")
+def all_reduce_themis(group: Group) -> Script:
+    """All dimensions in several orders; see `_themis`."""
+    return _themis(group, "all-reduce")
+
+
+@algorithm("reduce-scatter", "themis")
+def reduce_scatter_themis(group: Group) -> Script:
+    """See `all_reduce_themis`."""
+    return _themis(group, "reduce-scatter")
+
+
+@algorithm("all-gather", "themis")
+def all_gather_themis(group: Group) -> Script:
+    """See `all_reduce_themis`."""
+    return _themis(group, "all-gather")
 
 
 def _hierarchical(group: Group, op: str) -> Script:

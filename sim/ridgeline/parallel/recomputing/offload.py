@@ -58,11 +58,8 @@ def way_to_host(topology: Topology, rank: int, *, out: bool) -> Ranks:
         If there is no host, or nothing links the device to one.
     """
     device = int(topology.devices[rank])
-    hosts = [
-        vertex
-        for vertex, kind in enumerate(topology.vertex_kinds)
-        if kind == "host" and topology.node_of[vertex] == topology.node_of[device]
-    ]
+    own = np.flatnonzero(topology.node_of == topology.node_of[device]).tolist()
+    hosts = [vertex for vertex in own if topology.vertex_kinds[vertex] == "host"]
     ways: list[Ranks] = []
     for host in hosts:
         ends = (device, host) if out else (host, device)

@@ -7,6 +7,7 @@ fastest is taken.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ from ridgeline.units import show
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.liveness import peak
 
+_NO_HOST = HostLink(math.inf, 0.0)  # nothing is copied
 Timer = Callable[[Op, Graph], float]
 """Seconds of an op of a graph, without waiting."""
 
@@ -38,7 +40,7 @@ class Fit:
     time: Overlap
 
 
-def fastest_fit(graph: Graph, budget_bytes: float, timer: Timer, link: HostLink) -> Fit:
+def fastest_fit(graph: Graph, budget_bytes: float, timer: Timer, link: HostLink | None) -> Fit:
     """Return the fastest of all combinations of recomputation and offload that fits.
 
     Parameters
@@ -50,7 +52,7 @@ def fastest_fit(graph: Graph, budget_bytes: float, timer: Timer, link: HostLink)
     timer
         Prices an op (`ridgeline.kernels.price` on a device).
     link
-        Where copies go (`host_link`).
+        Where copies go (`host_link`); None: nothing can be offloaded.
 
     Raises
     ------
@@ -61,13 +63,19 @@ def fastest_fit(graph: Graph, budget_bytes: float, timer: Timer, link: HostLink)
     fits: list[Fit] = []
     least = float("inf")
     for recompute, offload, changed in _combinations(graph, budget_bytes, timer):
+        if link is None and offload != "none":
+            continue
         held = peak(changed).total
         least = min(least, held)
         if held <= budget_bytes:
             for op in changed.ops:
                 if op.name not in prices and op.kind not in {"offload", "prefetch"}:
                     prices[op.name] = timer(op, changed)
-            fits.append(Fit(changed, recompute, offload, held, overlapped(changed, prices, link)))
+            fits.append(
+                Fit(
+                    changed, recompute, offload, held, overlapped(changed, prices, link or _NO_HOST)
+                )
+            )
     if not fits:
         raise DoesNotFit(
             f"{graph.name}: no recomputation and offload fits into "

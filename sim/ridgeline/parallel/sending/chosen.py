@@ -150,8 +150,8 @@ def _uneven(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: flo
     ratio = link_ratio(loads, topology, ranks)
     phases = []
     for phase in even.phases:
-        on_link = phase.bytes_on_link
-        scaled = {link: size * float(ratio[link]) for link, size in dict(on_link).items()}
+        on_link = dict(phase.bytes_on_link).items()
+        scaled = {link: size * float(ratio[link]) for link, size in on_link if ratio[link]}
         phases.append(phase._replace(bytes_on_link=scaled))
     return Schedule(op, even.algorithm, len(ranks), float(size_bytes), tuple(phases))
 

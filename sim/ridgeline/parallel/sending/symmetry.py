@@ -38,6 +38,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.errors import CutOffError
+from ridgeline.network.equal_nodes import EqualNodes
 from ridgeline.network.routing import ADAPTIVE, ROUTINGS, routes
 from ridgeline.network.schedule import Schedule, closed_form_time_s, loads_of
 from ridgeline.network.topology import Floats, Topology
@@ -163,8 +164,7 @@ def _messages(topology: Topology, call: Call) -> Flows:
     sizes = np.full(len(links), float(call.size_bytes))
     colour = _mixed(_digits(latency_s))
     for name in sorted(topology.link_classes):
-        is_one = np.array([topology.link_class[link] == name for link in links.tolist()], np.bool_)
-        hops_of = np.bincount(group[is_one], minlength=len(ends))
+        hops_of = np.bincount(group[topology.of_class(name)[links]], minlength=len(ends))
         colour = _mixed(colour, hops_of)
     once, first = np.ones_like(group), np.zeros_like(group)
     start_s = latency_s + topology.collective_latency_s
@@ -210,8 +210,8 @@ class _Nodes:
     of_rank, place
         [ranks] node, and number of the device there.
     kind
-        [nodes] equal where devices, the links between the node's own vertices, and the ways between
-        its devices are: of equally short ones, routing may take others in another node.
+        [nodes] equal where nodes are, and the ways between their devices: of equally short ones,
+        routing may take others in another node.
     links
         By node, its own links: those of equal nodes in the same order.
     """
@@ -225,34 +225,14 @@ class _Nodes:
     @lru_cache(maxsize=4)
     def of(cls, topology: Topology) -> _Nodes:
         """Compare the nodes of a topology."""
-        node_of = topology.node_of.astype(np.int64)
-        n_nodes = int(node_of.max(initial=0)) + 1
-        inside = np.flatnonzero(node_of >= 0)
-        members = inside[np.argsort(node_of[inside], kind="stable")]
-        begin = np.searchsorted(node_of[members], np.arange(n_nodes + 1))
-        local = np.zeros(len(node_of), np.int64)
-        local[members] = np.arange(len(members)) - begin[node_of[members]]
-        source, target = topology.source, topology.target
-        home = np.where(node_of[source] == node_of[target], node_of[source], -1)
-        by_node = np.argsort(home, kind="stable")
-        first = np.searchsorted(home[by_node], np.arange(n_nodes + 1))
-        links = tuple(by_node[a:b] for a, b in pairwise(first))
-        classes = {name: i for i, name in enumerate(sorted(topology.link_classes))}
-        class_of = np.array([classes[name] for name in topology.link_class], np.int64)
-        numbers: dict[bytes, int] = {}
-        kind = np.zeros(n_nodes, np.int64)
-        devices = np.zeros(len(node_of), np.bool_)
-        devices[topology.devices] = True
-        ways = _ways_inside(topology, n_nodes, links)
-        for node, own in enumerate(links):
-            columns = (local[source[own]], local[target[own]], class_of[own])
-            values = topology.bandwidth_bytes_per_s[own], topology.latency_s[own]
-            own_devices = devices[members[begin[node] : begin[node + 1]]]
-            parts = (*columns, *values, own_devices, topology.energy_j_per_byte[own], ways[node])
-            text = b"|".join(part.tobytes() for part in parts)
-            kind[node] = numbers.setdefault(text, len(numbers))
-        of_rank = node_of[topology.devices]
-        return cls(of_rank, local[topology.devices], kind, links)
+        equal = EqualNodes.of(topology)
+        ways = _ways_inside(topology, len(equal.kind), equal.links)
+        numbers: dict[tuple[int, bytes], int] = {}
+        kinds = zip(equal.kind.tolist(), ways, strict=True)
+        keys = ((kind, way.tobytes()) for kind, way in kinds)
+        kind = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
+        of_rank = topology.node_of[topology.devices].astype(np.int64)
+        return cls(of_rank, equal.place[topology.devices], kind, equal.links)
 
     def moved(self, schedule: Schedule, source: int, target: int) -> Schedule | None:
         """Return a schedule of one node in an equal one; None: it uses links outside of it."""
@@ -348,8 +328,12 @@ class Symmetry:
     calls
         What steps of the plan usually send (`usual_calls`).
     most
-        Classes of places that can be afforded. Where there are more, all places are taken as one
-        class, and for each call the slowest flow stands for all: nearly a bound.
+        Classes of places that can be afforded. Where there are more, all places with ranks of the
+        same kinds are taken as one class, and for each call the slowest flow of a class stands for
+        all: nearly a bound.
+    kind_of_rank
+        [ranks] equal where the devices are, and as fast: ranks of unlike kinds are not equivalent.
+        None: all are.
 
     Attributes
     ----------
@@ -361,14 +345,27 @@ class Symmetry:
         Whether one flow is like all others of its class.
     """
 
-    def __init__(self, topology: Topology, mesh: Mesh, calls: Sequence[Call], most: int) -> None:
+    def __init__(
+        self,
+        topology: Topology,
+        mesh: Mesh,
+        calls: Sequence[Call],
+        most: int,
+        kind_of_rank: Ranks | None = None,
+    ) -> None:
         self.topology, self.most = topology, most
         self.place_of, self.stage_of = np.zeros((2, topology.n_devices), np.int64)
+        self._kind_of = np.zeros(topology.n_devices, np.int64)
+        if kind_of_rank is not None:
+            self._kind_of[: len(kind_of_rank)] = kind_of_rank
+        self.n_places = len(mesh.replica(0))
+        self._kinds = np.zeros(self.n_places, np.uint64)
         for stage in range(len(mesh.stages)):
             ranks = mesh.replica(stage)
             self.place_of[ranks] = np.arange(len(ranks))
             self.stage_of[ranks] = stage
-        self.n_places = len(mesh.replica(0))
+            if self._kind_of.any():
+                self._kinds = _mixed(self._kinds, self._kind_of[ranks])
         self._calls = {_key(call): call for call in calls}
         self._missed: dict[tuple[object, ...], Call] = {}
         self.refine()
@@ -395,10 +392,10 @@ class Symmetry:
         )
         members = self._members(calls, first)
         topology = self.topology
-        classes = {name: hash_of(name) for name in topology.link_classes}
-        of_class = np.array([classes[name] for name in topology.link_class], np.uint64)
+        classes = [hash_of(name) for name in sorted(topology.link_classes)]
+        of_class = np.array(classes, np.uint64)[topology.class_of_link]
         link = _mixed(of_class, _digits(topology.bandwidth_bytes_per_s))
-        place, known = np.zeros(self.n_places, np.uint64), 0
+        place, known = self._kinds.copy(), 0
         while flows:
             flow = _flow_colours(begin, loads, link, members, place)
             place = _mixed(place, self._at_places(members, flow))
@@ -406,7 +403,7 @@ class Symmetry:
             found = _n_colours(place)
             if found > self.most:
                 self.exact = False
-                place[:] = 0
+                place = self._kinds.copy()
                 break
             found += _n_colours(link) + _n_colours(flow)
             if found == known:
@@ -482,9 +479,10 @@ class Symmetry:
         Links outside of the nodes stand for themselves.
         """
         topology = self.topology
-        stages: dict[int, set[int]] = {}
+        stages: dict[int, set[tuple[int, int]]] = {}
         for rank, node in enumerate(topology.node_of[topology.devices].tolist()):
-            stages.setdefault(node, set()).add(int(self.stage_of[rank]))
+            of_rank = int(self.stage_of[rank]), int(self._kind_of[rank])
+            stages.setdefault(node, set()).add(of_rank)
         stage_sets = {node: tuple(sorted(found)) for node, found in stages.items()}
         found: dict[object, int] = {}
         like = np.arange(topology.n_links)
@@ -527,16 +525,16 @@ class Symmetry:
     def _price(self, call: Call, which: int) -> PricedCall:
         schedule = schedule_of(call.op, self.topology, call.groups[which], call.size_bytes)
         regime = _key(call._replace(size_bytes=0)), schedule.algorithm, len(schedule.phases)
+        kin = frozenset(self.class_of[self.place_of[call.groups[which]]].tolist())
         if not self.exact:
-            if regime not in self._of_regime:
-                self._of_regime[regime] = self._slowest(call)
-            slow, fast, shares = self._of_regime[regime]
+            if (regime, kin) not in self._of_regime:
+                self._of_regime[regime, kin] = self._slowest(call, kin)
+            slow, fast, shares = self._of_regime[regime, kin]
             of_slow, of_fast = (
                 schedule_of(call.op, self.topology, call.groups[i], call.size_bytes)
                 for i in (slow, fast)
             )
             return PricedCall(of_slow, shares, closed_form_time_s(of_fast, self.topology))
-        kin = frozenset(self.class_of[self.place_of[call.groups[which]]].tolist())
         if (regime, kin) not in self._shares:
             flows = flows_of(self.topology, call)
             if not self._is_equitable(call, flows):
@@ -545,8 +543,10 @@ class Symmetry:
             self._shares[regime, kin] = self._shared(flows, alike, which)
         return PricedCall(schedule, self._shares[regime, kin])
 
-    def _slowest(self, call: Call) -> tuple[int, int, list[Share]]:
-        """Return the group that takes longest while all others are at it, and its shares.
+    def _slowest(self, call: Call, kin: frozenset[int]) -> tuple[int, int, list[Share]]:
+        """Return the group of a class that takes longest while all its like are at it.
+
+        And its shares.
 
         Between them the group that takes least alone.
 
@@ -554,11 +554,13 @@ class Symmetry:
         it that share a node with them.
         """
         groups = np.arange(len(call.groups))
+        if len(set(self.class_of.tolist())) > 1:
+            groups = np.flatnonzero([one == kin for one in self.kin(call.groups)])
         picks = groups
         if self.topology.n_devices > MOST_DEVICES:
-            picks = np.unique([0, len(groups) // 2, len(groups) - 1])
+            picks = groups[np.unique([0, len(groups) // 2, len(groups) - 1])]
             node = self.topology.node_of[self.topology.devices][call.groups]
-            groups = np.flatnonzero(np.isin(node, node[picks]).any(axis=1))
+            groups = groups[np.isin(node[groups], node[picks]).any(axis=1)]
         flows = flows_of(self.topology, call._replace(groups=call.groups[groups]))
         n_phases = int(flows.phase.max(initial=0)) + 1
         at = flows.phase * self.topology.n_links + flows.link
@@ -739,26 +741,33 @@ _MOST_SYMMETRIES = 16
 
 
 def symmetry_of(
-    topology: Topology, mesh: Mesh, most: int, *, wraps: bool, offloads: bool
+    topology: Topology,
+    mesh: Mesh,
+    most: int,
+    *,
+    wraps: bool,
+    offloads: bool,
+    kind_of_rank: Ranks | None = None,
 ) -> Symmetry:
     """Return the symmetry of plans of one mesh; those of the last ones are kept.
 
     Parameters
     ----------
-    most
+    most, kind_of_rank
         As in `Symmetry`.
     wraps, offloads
         As in `usual_calls`.
     """
     most = min(most, len(mesh.replica(0)))
-    key = id(topology), mesh.key, most, wraps, offloads
+    kinds = b"" if kind_of_rank is None else kind_of_rank.tobytes()
+    key = id(topology), mesh.key, most, wraps, offloads, kinds
     with _lock:
         known = _symmetries.get(key)
         if known is not None and known[0] is topology:
             _symmetries.move_to_end(key)
             return known[1]
     calls = usual_calls(mesh, wraps=wraps, offloads=offloads)
-    found = Symmetry(topology, mesh, calls, most)
+    found = Symmetry(topology, mesh, calls, most, kind_of_rank)
     with _lock:
         _symmetries[key] = topology, found
         if len(_symmetries) > _MOST_SYMMETRIES:

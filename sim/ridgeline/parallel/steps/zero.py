@@ -72,7 +72,10 @@ def with_sharding(
     if stage == 0 or ranks == 1:
         return graph
     kept = _stay_gathered(graph) if regather == "blocks" else frozenset()
-    of = _Sharing(graph, stage, ranks, bucket_bytes, dimension, without, kept, beyond, copies)
+    of = _Sharing(
+        graph, stage, ranks, bucket_bytes=bucket_bytes, dimension=dimension, without=without,
+        kept=kept, beyond=beyond, copies=copies,
+    )  # fmt: skip
     return of.result()
 
 
@@ -104,7 +107,7 @@ def _copy_out(gather: Op, outputs: tuple[str, ...]) -> Op:
 
 class _Sharing:
     def __init__(
-        self, graph: Graph, stage: int, ranks: int, bucket_bytes: float, dimension: str,
+        self, graph: Graph, stage: int, ranks: int, *, bucket_bytes: float, dimension: str,
         without: frozenset[str], kept: frozenset[str], beyond: str, copies: bool,
     ) -> None:  # fmt: skip
         self.beyond = beyond

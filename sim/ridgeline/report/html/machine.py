@@ -12,7 +12,7 @@ from ridgeline.hardware.node import Node
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.report.figures.layouts import layout
 from ridgeline.report.figures.style import COLOURS
-from ridgeline.report.html.result import FINE, FRAME, box, heading, table
+from ridgeline.report.html.blocks import FINE, FRAME, box, heading, table
 from ridgeline.report.html.svg import block, drawing, line, text
 from ridgeline.units import show
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
 from ridgeline.report.account import limiting
 from ridgeline.report.figures.style import COLOURS, DUST, percent, stamp_text, words
+from ridgeline.report.html.blocks import FINE, FRAME, box, heading, table
 from ridgeline.report.ledger import STATIC
 from ridgeline.report.ops import op_times
 from ridgeline.report.summary import headline, plan_text, software_text, trust_text
@@ -17,8 +18,6 @@ from ridgeline.units import show
 if TYPE_CHECKING:
     from ridgeline.report.result import Result
 
-FRAME = "font-size:13px;line-height:1.45;max-width:760px"
-FINE = "font-size:11px;opacity:.75"
 _GIB = 2.0**30
 _TOP = 10
 
@@ -48,13 +47,6 @@ def result_html(result: Result) -> str:
         box("font-size:11px;opacity:.75;margin-top:10px", escape(trust_text(result))),
         box(FINE, escape(stamp_text(result))),
     )
-
-
-def table_html(headings: Sequence[str], rows: Sequence[Sequence[object]], caption: str) -> str:
-    """Return some rows of a larger table as an HTML fragment, with what the table is below it."""
-    cells = [[f"{c:.6g}" if isinstance(c, float) else str(c) for c in row] for row in rows]
-    note = box(FINE, escape(f"{caption}; the first {len(rows)} rows"))
-    return box("font-size:12px;line-height:1.4", table(cells, headings), note)
 
 
 def _top_ops(result: Result) -> list[tuple[str, ...]]:
@@ -115,27 +107,3 @@ def _stacked_bar(parts: Mapping[str, float], unit: str) -> str:
         for name, label in labels.items()
     ]
     return box("display:flex;height:16px;margin:2px 0 4px", *bar) + box("", *legend)
-
-
-def table(rows: Sequence[Sequence[str]], headings: Sequence[str] = ()) -> str:
-    """Set rows of text as a table, with all text escaped."""
-    style = 'style="text-align:left;padding:1px 18px 1px 0;background:none;border:none"'
-    lines = [("th", headings)] if headings else []
-    lines += [("td", row) for row in rows]
-    body = "".join(
-        '<tr style="background:none">'
-        + "".join(f"<{tag} {style}>{escape(cell)}</{tag}>" for cell in cells)
-        + "</tr>"
-        for tag, cells in lines
-    )
-    return f'<table style="border-collapse:collapse;border:none;margin:2px 0">{body}</table>'
-
-
-def heading(text: str, size_px: int = 13) -> str:
-    """Return a line of bold text, escaped."""
-    return box(f"font-weight:600;font-size:{size_px}px;margin:10px 0 2px", escape(text))
-
-
-def box(style: str, *inner: str) -> str:
-    """Put HTML into a block."""
-    return f'<div style="{style}">{"".join(inner)}</div>'

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from ridgeline.report.html.result import FINE, FRAME, box, heading, table
+from ridgeline.report.html.blocks import FINE, FRAME, box, heading, table
 from ridgeline.software.described import setting_rows
 from ridgeline.software.stack import Stack
 

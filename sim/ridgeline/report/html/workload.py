@@ -7,7 +7,7 @@ from html import escape
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.plans.resolved import ResolvedPlan
 from ridgeline.report.figures.style import COLOURS
-from ridgeline.report.html.result import FINE, FRAME, box, heading, table
+from ridgeline.report.html.blocks import FINE, FRAME, box, heading, table
 from ridgeline.report.html.svg import block, drawing, text
 from ridgeline.units import show
 from ridgeline.workload.model import Model

@@ -34,7 +34,8 @@ _SHARDING = {  # ZeRO stages; FSDP by itself shares everything
 }
 _GPT, _LLAMA = "gpt3-1.3b", "llama2-7b"
 _PRECISIONS = {  # what a table's words have in them, the first that fits
-    "nvfp4": "nvfp4-mixed", "fp8": "fp8-mixed", "float8": "fp8-dynamic", "bf16": "bf16-mixed",
+    "nvfp4": "nvfp4-mixed", "mxfp4": "mxfp4-mixed", "fp8-cs": "fp8-mixed", "mxfp8": "mxfp8-mixed",
+    "fp8-mx": "mxfp8-mixed", "fp8": "fp8-mixed", "float8": "fp8-dynamic", "bf16": "bf16-mixed",
     "bfloat16": "bf16-mixed", "fp16": "fp16-mixed", "float16": "fp16-mixed", "amp": "fp16-mixed",
     "mixed": "fp16-mixed",
 }  # fmt: skip

@@ -105,8 +105,9 @@ def shared_links(
             found.append(
                 _one(
                     program.resource_names[number], float(program.capacity[number]), names,
-                    part_of_task[tasks], timeline.start_s[tasks], timeline.end_s[tasks],
-                    size[uses], rate[uses], until_s,
+                    part=part_of_task[tasks], start_s=timeline.start_s[tasks],
+                    end_s=timeline.end_s[tasks], size=size[uses], rate=rate[uses],
+                    until_s=until_s,
                 )
             )  # fmt: skip
     found = [one for one in found if one.shared_s > 0]
@@ -117,6 +118,7 @@ def _one(
     name: str,
     capacity: float,
     names: list[str],
+    *,
     part: Ints,
     start_s: Floats,
     end_s: Floats,

@@ -25,10 +25,16 @@ _FEW = 256
 
 
 class Between:
-    """Bounds messages between ranks that hold the same weights."""
+    """Bounds messages between ranks that hold the same weights.
 
-    def __init__(self, wires: Wires, topology: Topology, devices: int) -> None:
-        self.wires, self.topology, self.devices = wires, topology, devices
+    Parameters
+    ----------
+    unlike
+        [ranks] equal where devices are of one kind, and equally slow.
+    """
+
+    def __init__(self, wires: Wires, topology: Topology, devices: int, unlike: Ints) -> None:
+        self.wires, self.topology, self.devices, self.unlike = wires, topology, devices, unlike
         self._times: dict[tuple[str, int, int, float, bool], float] = {}
         self._alike: dict[tuple[object, ...], bool] = {}
         self._passed: dict[tuple[int, int, int], Ints] = {}
@@ -84,7 +90,7 @@ class Between:
         """
         ends = [self.topology.node_of[end] for end in (self.topology.source, self.topology.target)]
         comes = (ends[0] != ends[1]) & (ends[1] >= 0)
-        total = np.zeros(int(self.wires.node.max()) + 1)
+        total = np.zeros(int(self.topology.node_of.max()) + 1)  # of those that are not in use, too
         np.add.at(total, ends[1][comes], self.topology.bandwidth_bytes_per_s[comes])
         if any(self.wires.lying.line):
             total[:] = total.max()
@@ -112,7 +118,10 @@ class Between:
         mesh, wraps = Mesh.of(plan), plan.virtual_stages > 1
         known = (mesh.key, wraps)
         if known not in self._alike:
-            found = symmetry_of(self.topology, mesh, self.devices, wraps=wraps, offloads=False)
+            found = symmetry_of(
+                self.topology, mesh, self.devices, wraps=wraps, offloads=False,
+                kind_of_rank=self.unlike if self.unlike.any() else None,
+            )  # fmt: skip
             self._alike[known] = len(found.members) == 1
         return self._alike[known]
 

@@ -50,7 +50,7 @@ from ridgeline.study.planner.group import (
 from ridgeline.study.planner.held import KEPT, held_by_unit
 from ridgeline.study.planner.limits import Limits
 from ridgeline.study.planner.links import links
-from ridgeline.study.planner.made import Key, Like, Made, Ops
+from ridgeline.study.planner.made import BEST, Key, Like, Made, Ops
 from ridgeline.study.planner.played import Taken, Unlike, done_once, is_once, played
 from ridgeline.study.planner.running import Running
 from ridgeline.study.planner.screen import totals_of_more
@@ -58,6 +58,9 @@ from ridgeline.study.planner.waiting import waits
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.model import Model
+
+OnKinds = tuple[OpCost, ...]
+"""Price of an op on each kind of device."""
 
 
 class Groups:
@@ -81,15 +84,19 @@ class Groups:
         else:
             self.made = like.made
         self.few = self.made.few
-        slow = (runs.slower, runs.idle_s)
-        self.prices = self.made.prices.setdefault(slow, Prices(self.cluster.device, *slow))
+        every = self.cluster.kinds_of_devices
+        self._slow = tuple((every.index(d), runs.slower, runs.idle_s) for d in runs.kinds)
+        for slow, device in zip(self._slow, runs.kinds, strict=True):
+            self.made.prices.setdefault(slow, Prices(device, *slow[1:]))
+        self.kinds = tuple(self.made.prices[slow] for slow in self._slow)
         self.limits = Limits(self.model, self.few, self.precision, self.devices, runs.cut)
         builder = ProgramBuilder()
-        self.prices.add_to(builder)
+        first = self.kinds[0]
+        first.add_to(builder)
         name = self.cluster.device.far_memory
-        far = FarMemory(self.prices.accounts[name], self.prices.resources[name])
+        far = FarMemory(first.accounts[name], first.resources[name])
         self.wires = Wires(builder, self.topology, far)
-        self.between = Between(self.wires, self.topology, self.devices)
+        self.between = Between(self.wires, self.topology, self.devices, runs.unlike)
         self._groups: dict[Key, Group | None] = {}
         self._ops: dict[Key, Ops | None] = {}
         self._collective_s: dict[tuple[str, int, int, float], float] = {}
@@ -141,13 +148,12 @@ class Groups:
         around = links(graph, ops.home, ops.seconds).swapaxes(0, 1)
         taken = Taken(
             ops.home, ops.seconds, ops.added_s, [is_once(op, graph) for op in graph.ops],
-            self.made.divided[key, self._of_group(key.tensor)], _experts(graph, key.expert),
+            self.made.divided[self._told_as(key)], _experts(graph, key.expert),
         )  # fmt: skip
         try:
             events = played(told, taken)
         except Unlike:  # all layers have to be told
-            known = (key, self._of_group(key.tensor))
-            told = self.made.told[known] = self._tell(key, Few(self.model, ()))
+            told = self.made.told[self._told_as(key)] = self._tell(key, Few(self.model, ()))
             ops = self._ops[key] = self._by_unit(told, key)
             self.made.ops[self._like(told, key)] = ops  # in the place of those of few layers
             return self._group_of(ops, key)
@@ -183,7 +189,9 @@ class Groups:
         found: list[Floats | None] = []
         for start in range(0, len(keys), FEW_GRAPHS):
             some = keys[start : start + FEW_GRAPHS]
-            self.prices.look_up(told.graph for key in some if (told := self._told_of(key)))
+            graphs = [told.graph for key in some if (told := self._told_of(key))]
+            for prices in self.kinds:
+                prices.look_up(graphs)
             found += map(self.least, some)
         return found
 
@@ -207,9 +215,11 @@ class Groups:
             for i in part.ops
             if graph.ops[i].pass_ is Pass.RECOMPUTE
         ]
-        costs = self.prices.least_costs([op for _, op in again], graph)
+        costs = self._least_costs([op for _, op in again], graph)
         for (unit, op), cost in zip(again, costs, strict=True):
-            more[unit] += self._work(op, graph, key, frozenset(), cost, self._alone_s(cost))
+            more[unit] += self._work(
+                op, graph, key, frozenset(), cost, self._least_s(cost, key.kind)
+            )
         work, waited = before.told.whole(before.work), before.told.whole(before.waited)
         repeated = told.whole(more)
         found = totals_of_more(work + repeated if len(work) == len(repeated) else work, waited)
@@ -219,7 +229,7 @@ class Groups:
 
     def _told_of(self, key: Key) -> Told | None:
         try:
-            known, told = (key, self._of_group(key.tensor)), self.made.told
+            known, told = self._told_as(key), self.made.told
         except RidgelineError:
             return None
         if known not in told:
@@ -232,15 +242,19 @@ class Groups:
     def _tell(self, key: Key, few: Few) -> Told:
         def made(model: Model) -> Graph:
             sharded = self._shard(key, model)
-            self.made.divided[key, self._of_group(key.tensor)] = sharded.divided
+            self.made.divided[self._told_as(key)] = sharded.divided
             return self.runs.rewritten(with_recompute(sharded.graph, key.recompute))
 
         told = few.told(made)
         return told if told.tells_cuts(self.runs.cut) else Few(self.model, ()).told(made)
 
+    def _told_as(self, key: Key) -> tuple[Key, Moving]:
+        """Return what the graph of a group follows from: the same on all kinds of devices."""
+        return key._replace(kind=BEST), self._of_group(key.tensor)
+
     def _shard(self, key: Key, model: Model) -> ShardedGraph:
         of_group, sharded = self._of_group(key.tensor), self.made.sharded
-        known = (key._replace(recompute="none"), model, of_group)
+        known = (key._replace(recompute="none", kind=BEST), model, of_group)
         if known not in sharded:
             graph = model.training(key.micro_batch, self.precision)
             division = ShardingSpec(
@@ -284,22 +298,23 @@ class Groups:
         nothing = [0.0] * len(collectives)
         mesh, stack = self._mesh(key), self.runs.stack
         sent += with_waits(collectives, nothing, self.wires, mesh, stack)
-        return key, self._of_group(key.tensor), self.prices.slower, tuple(sent)
+        return key, self._of_group(key.tensor), self._slow, tuple(sent)
 
     def _by_unit(self, told: Told, key: Key) -> Ops:
         graph, parts = told.graph, told.parts
         gradients = frozenset(weight_gradients(graph).values())
         home = _homes(told)
-        usual = self.prices.costs(graph)
-        usual_s = [self._alone_s(cost) for cost in usual]
+        first = self.kinds[0]  # by whose times stages are cut
+        usual = first.costs(graph)
+        usual_s = [self._alone_s(0, cost) for cost in usual]
         each_s = with_waits(graph.ops, usual_s, self.wires, self._mesh(key), self.runs.stack)
         launch = tuple(cost.latency_s for cost in usual)
-        times = OpTimes(tuple(usual_s), launch, *self.prices.moving_s(), self.runs.issue_s)
+        times = OpTimes(tuple(usual_s), launch, *first.moving_s(), self.runs.issue_s)
         experts = _experts(graph, key.expert)
         besides = overheads_of(graph, home.tolist(), len(parts), times, self.runs.stack, experts)
         balanced = pass_times(graph, each_s, [part.ops for part in parts])
-        costs = self.prices.least_costs(graph.ops, graph)
-        alone_s = [self._alone_s(cost) for cost in costs]
+        costs = self._least_costs(graph.ops, graph)
+        alone_s = [self._least_s(of_kinds, key.kind) for of_kinds in costs]
         per_op = np.zeros((len(graph.ops), 5))
         for i, op in enumerate(graph.ops):
             if self._repeats(op, graph):
@@ -344,14 +359,23 @@ class Groups:
         sums = op.pass_ is Pass.WEIGHT_GRADIENT and op.kind == "add"
         return not (sums or op.pass_ is Pass.UPDATE or is_once(op, graph))
 
-    def _alone_s(self, cost: OpCost) -> float:
+    def _least_costs(self, ops: Sequence[Op], graph: Graph) -> list[OnKinds]:
+        """Price some ops of a graph at least, on each kind of device."""
+        return list(zip(*(prices.least_costs(ops, graph) for prices in self.kinds), strict=True))
+
+    def _least_s(self, costs: OnKinds, kind: int) -> float:
+        """Return what an op takes on a kind of device, or on the one that is fastest at it."""
+        kinds = range(len(costs)) if kind == BEST else (kind,)
+        return min(self._alone_s(kind, costs[kind]) for kind in kinds)
+
+    def _alone_s(self, kind: int, cost: OpCost) -> float:
         if id(cost) not in self.made.times:
-            self.made.times[id(cost)] = cost.time_s(self.cluster.device)
+            self.made.times[id(cost)] = cost.time_s(self.kinds[kind].device)
         return self.made.times[id(cost)]
 
     def _work(
         self, op: Op, graph: Graph, key: Key, gradients: frozenset[str],
-        cost: OpCost, alone_s: float,
+        costs: OnKinds, alone_s: float,
     ) -> list[float]:  # fmt: skip
         """Return what an op of a micro-batch takes: a row of `Group.work`."""
         work = [0.0] * 5
@@ -360,19 +384,22 @@ class Groups:
             beside = self.runs.is_beside(op) or op.kind == HOP
             time_s = 0.0 if beside else self._group_s(op, key)
         else:
-            work[ENERGY] = self._energy_j(cost)
+            work[ENERGY] = min(self._energy_j(kind, cost) for kind, cost in enumerate(costs))
             kept = [name for name in op.outputs if name in gradients and not adds(op)]
             if kept:
-                more = self.prices.streaming(sum_bytes(op, graph, kept))
-                instead_s = time_s if casts(op) else 0.0
-                work[ACCUMULATE] = more.time_s(self.cluster.device) - instead_s
+                added, instead = sum_bytes(op, graph, kept), casts(op)
+                work[ACCUMULATE] = min(
+                    self.kinds[kind].streaming(added).time_s(self.kinds[kind].device)
+                    - (self._alone_s(kind, costs[kind]) if instead else 0.0)
+                    for kind in (range(len(costs)) if key.kind == BEST else (key.kind,))
+                )
         phase = {Pass.FORWARD: FORWARD, Pass.WEIGHT_GRADIENT: WEIGHT_GRADIENT}
         work[phase.get(op.pass_, BACKWARD)] = time_s
         return work
 
-    def _energy_j(self, cost: OpCost) -> float:
+    def _energy_j(self, kind: int, cost: OpCost) -> float:
         if id(cost) not in self.made.energies:
-            energy = op_energy_j(cost, self.cluster.device)
+            energy = op_energy_j(cost, self.kinds[kind].device)
             self.made.energies[id(cost)] = energy["total"] - energy["static"]
         return self.made.energies[id(cost)]
 

@@ -15,9 +15,18 @@ from ridgeline.study.planner.few import Few, Told
 from ridgeline.study.planner.group import Floats, Group, Ints
 from ridgeline.workload.model import Model
 
+BEST = -1
+"""In the place of a kind of device: for each op the one that is best at it."""
+
 
 class Key(NamedTuple):
-    """Plans of one key have the same ops."""
+    """Plans of one key have the same ops.
+
+    Attributes
+    ----------
+    kind
+        Number of the kind of device whose times count: one that every stage of the plans has.
+    """
 
     micro_batch: int
     tensor: int
@@ -28,9 +37,13 @@ class Key(NamedTuple):
     ring: bool = False
     grid: Grid | None = None
     images: tuple[int, int] = (1, 1)
+    kind: int = BEST
 
 
-Like = tuple[Key, Moving, float, tuple[float, ...]]
+Slow = tuple[int, float, float]
+"""Number of a kind of device of a cluster, and as of `parallel.prices.Prices`: how much slower than
+a typical device, and what it waits for before each op."""
+Like = tuple[Key, Moving, tuple[Slow, ...], tuple[float, ...]]
 """All that the costs of a group follow from."""
 
 
@@ -69,14 +82,14 @@ class Made:
     few
         What tells of the model.
     prices
-        Of devices as slow as this, which wait so long before each op.
+        Of the kinds of devices of the cluster, as slow as this.
     sharded, told, divided, ops, groups
         By key, and by what else they follow from: what it is to move a byte, how slow a device is,
         and the times of collectives inside a group.
     """
 
     few: Few
-    prices: dict[tuple[float, float], Prices] = field(default_factory=dict)
+    prices: dict[Slow, Prices] = field(default_factory=dict)
     sharded: dict[tuple[Key, Model, Moving], ShardedGraph] = field(default_factory=dict)
     told: dict[tuple[Key, Moving], Told | None] = field(default_factory=dict)
     divided: dict[tuple[Key, Moving], frozenset[str]] = field(default_factory=dict)

@@ -21,7 +21,7 @@ _MOST_TIMES = 6  # that the number of devices is doubled
 
 def needs_of(one: Searcher) -> Needs | None:
     """Look for the plan that needs the least memory, and for how many devices some plan fits."""
-    capacity = float(one.cluster.device.capacity_bytes)
+    capacity = float(one.runs.capacity_bytes)
     least = _leanest(one, np.inf)
     if least is None:
         return None

@@ -142,7 +142,7 @@ class Opener:
         self.screen_s += time.perf_counter() - start
         self.screened += len(at)
         values = self.one.bound_values(bounds[:, 0], bounds[:, 1], at)
-        return np.where(bounds[:, 2] <= self.one.cluster.device.capacity_bytes, values, np.inf)
+        return np.where(bounds[:, 2] <= self.one.runs.capacity_bytes, values, np.inf)
 
     def _push(self, entries: Iterable[Entry]) -> None:
         for entry in entries:
@@ -174,7 +174,7 @@ class Opener:
         one, (value, known, i) = self.one, entry
         group = one.groups.group(self.key(entry))
         assert group is not None
-        if known == OPS and one.memory_bytes(group, i) > one.cluster.device.capacity_bytes:
+        if known == OPS and one.memory_bytes(group, i) > one.runs.capacity_bytes:
             return Opened([], 1)  # most do not fit: a schedule takes longer to play
         bound = one.sharpened(group, i, wired=known == STAGES)
         time_s, energy_j = np.array([bound.time_s]), np.array([bound.energy_j])

@@ -71,7 +71,7 @@ class Queue:
         one, keys, which = self.one, self.opener.keys, self.opener.which
         least = np.array([one.may_fit(key) for key in keys]).reshape(-1, len(TOTALS))
         every = np.arange(len(one.space))
-        may = one.screened(every, which, least)[:, 2] <= one.cluster.device.capacity_bytes
+        may = one.screened(every, which, least)[:, 2] <= one.runs.capacity_bytes
         self.dropped += int((~may).sum())
         of_time = len(TOTALS) - HELD
         least[:, :of_time] = np.inf

@@ -8,6 +8,8 @@ that a bound without it stays one, or saves some of it, which a bound must not c
 - where passes of two micro-batches go on side by side, no order of blocks and no wait is known;
 - weights that stay gathered are not gathered again;
 - buckets have the stack's size;
+- on devices of several kinds, an op takes as much energy as on the best for it, and as long, or,
+  without a pipeline, as on the slowest kind, which has a replica of its own;
 - where weights are shared within parts of the replicas, summed in a narrower format, or where ranks
   that share experts lie across dimensions, nothing is known of what replicas send;
 - sums of gradients that an allocator makes room with do not count beside activations;
@@ -22,11 +24,15 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ridgeline.engine.program import Ints
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.device import Device
+from ridgeline.kernels.cost import peak_rates
+from ridgeline.network.faults import read_faults
 from ridgeline.parallel.division.ring import HOP
 from ridgeline.parallel.division.shard import COLLECTIVES
-from ridgeline.parallel.lower import blocking
+from ridgeline.parallel.lower import blocking, kinds_of, unlike_ranks
 from ridgeline.parallel.pass_manager import run_passes
 from ridgeline.parallel.plans.default_precision import default_precision
 from ridgeline.parallel.plans.layers import kind_of
@@ -37,7 +43,7 @@ from ridgeline.parallel.plans.stack_choice import StackChoice, check_stack
 from ridgeline.parallel.sending.spread import slowest
 from ridgeline.parallel.stages.partition import Cut
 from ridgeline.software.stack import Stack
-from ridgeline.study.planner.made import Key
+from ridgeline.study.planner.made import BEST, Key
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.model import Model
 
@@ -76,6 +82,36 @@ class Running:
     def resolved(self, plan: Plan) -> ResolvedPlan:
         """Return a plan as the stack runs it."""
         return resolved(plan, self.stack, self.cluster, self.model)
+
+    @cached_property
+    def kinds(self) -> tuple[Device, ...]:
+        """The kinds of devices that plans use, each once."""
+        return kinds_of(self.cluster, self.devices)[0]
+
+    @cached_property
+    def slowest_kind(self) -> int:
+        """Number of the kind of device with the least arithmetic; `BEST` where there is one."""
+        if len(self.kinds) == 1:
+            return BEST
+        peaks = [max(map(float, peak_rates(device).values())) for device in self.kinds]
+        return peaks.index(min(peaks))
+
+    @cached_property
+    def unlike(self) -> Ints:
+        """[ranks] equal where devices are of one kind, and equally slow."""
+        _, kind_of_rank = kinds_of(self.cluster, self.devices)
+        return unlike_ranks(kind_of_rank, read_faults(self.cluster.faults))
+
+    @cached_property
+    def capacity_bytes(self) -> int:
+        """Memory of a device; of several kinds, of the largest."""
+        return max(int(device.capacity_bytes) for device in self.kinds)
+
+    @cached_property
+    def idle_w(self) -> float:
+        """Idle power of all devices together."""
+        devices = self.cluster.devices_of(self.devices)
+        return math.fsum(device.idle_power.value for device in devices)
 
     @property
     def slower(self) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -12,18 +13,20 @@ import numpy as np
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.device import Device
+from ridgeline.hardware.node import Node
 from ridgeline.network.where import load_cluster
 from ridgeline.parallel.plans.plan import MOST_SAMPLES, Plan
 from ridgeline.parallel.plans.resolved import ALTERNATING
 from ridgeline.parallel.plans.stack_choice import choose_stack
 from ridgeline.parallel.stages.schedules import SCHEDULES
-from ridgeline.report.account import energy_account, memory_account
-from ridgeline.simulation import play_step
+from ridgeline.report.account import energy_account
+from ridgeline.simulation import fullest_memory, play_step
 from ridgeline.software.stack import Stack
 from ridgeline.study.planner.found import Found, Objective, Replay
 from ridgeline.study.planner.group import Bools, Floats, Group, Ints
 from ridgeline.study.planner.groups import Groups
-from ridgeline.study.planner.made import Key
+from ridgeline.study.planner.made import BEST, Key
 from ridgeline.study.planner.needs import needs_of
 from ridgeline.study.planner.queue import Queue
 from ridgeline.study.planner.running import Running, running
@@ -98,26 +101,25 @@ class Searcher:
         stack = self.runs.stack
         step = play_step(self.model, self.cluster, plan, stack, topology=groups.topology)
         step_s = step.timeline.makespan_s
-        energy = energy_account(step.timeline, self.cluster.device.idle_power.value, plan.devices)
-        memory = memory_account(step.timeline)["total"]
-        fits = memory <= self.cluster.device.capacity_bytes
+        idle_w = self.runs.idle_w / plan.devices
+        energy = energy_account(step.timeline, idle_w, plan.devices)
+        memory, _, fits = fullest_memory(step.lowered, step.timeline, self.cluster.device)
         value = self._value(step_s, energy["total"])
         said = self.runs.said(plan)
-        return Replay(plan, step_s, energy["total"], memory, fits, bound_s, value, said)
+        return Replay(plan, step_s, energy["total"], memory["total"], fits, bound_s, value, said)
 
     def _value(self, time_s: float, energy_j: float) -> float:
         if self.objective == "energy":
             return energy_j
         if self.objective == "cost":
-            return time_s * price_of(self.cluster) * self.devices
+            return time_s * price_of(self.cluster, self.devices)
         return time_s
 
     def bound_values(self, time_s: Floats, energy_j: Floats, at: Ints) -> Floats:
         """Return the least objective of plans of which only bounds are known."""
         if self.objective == "energy":
-            idle_w = self.cluster.device.idle_power.value * self.devices
             ranks = self.space.replicas[at] * self.space.tensor[at]
-            least: Floats = energy_j * ranks + idle_w * time_s
+            least: Floats = energy_j * ranks + self.runs.idle_w * time_s
             return least
         return np.array([self._value(t, 0.0) for t in time_s.tolist()])
 
@@ -125,9 +127,11 @@ class Searcher:
         """Return the group of a plan."""
         s = self.space
         recompute = RECOMPUTE_NAMES[int(s.recompute[i])]
+        kind = self.runs.slowest_kind if s.pipeline[i] == 1 else BEST
         return Key(
             int(s.micro_batch[i]), int(s.tensor[i]), bool(s.sequence[i]), recompute,
             int(s.expert[i]), int(s.context[i]), bool(s.ring[i]), s.grid(i), s.images(i),
+            kind,
         )  # fmt: skip
 
     @cached_property
@@ -332,22 +336,35 @@ class PlanSends:
         return self.groups.between.crowded_s(ranks, sent_bytes)
 
 
-def price_of(cluster: Cluster) -> float:
-    """Return the price of one device, or of its share of a node, in dollars.
+def price_of(cluster: Cluster, devices: int) -> float:
+    """Return the price of so many devices, or of their share of their nodes, in dollars.
 
     Raises
     ------
     ConfigError
         If neither file has a price.
     """
-    if cluster.device.price is not None:
-        return cluster.device.price.value
-    if cluster.nodes.price is not None:
-        return cluster.nodes.price.value / cluster.nodes.count
+    if not cluster.groups:
+        kinds = Counter(device.name for device in cluster.devices_of(devices))
+        named = {device.name: device for device in cluster.kinds_of_devices}
+        return math.fsum(_price(named[name], cluster.nodes) * n for name, n in kinds.items())
+    total, left = 0.0, devices
+    for node, count in cluster.kinds_of_nodes:
+        used = min(left, node.count * count)
+        total += _price(node.devices, node) * used if used else 0.0
+        left -= used
+    return total
+
+
+def _price(device: Device, node: Node) -> float:
+    """Return the price of a device, or of its share of its node."""
+    if device.price is not None:
+        return device.price.value
+    if node.price is not None:
+        return node.price.value / node.count
     raise ConfigError(
-        f"objective cost needs a price, but neither the device {cluster.device.name} nor the node "
-        f"{cluster.nodes.name} has one; add the field price with its source, or choose time or"
-        " energy",
+        f"objective cost needs a price, but neither the device {device.name} nor the node"
+        f" {node.name} has one; add the field price with its source, or choose time or energy",
         field="--objective",
     )
 
@@ -374,11 +391,6 @@ def searcher(
     """
     model = load_model(model) if isinstance(model, str) else model
     cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
-    if len({id(device) for device in cluster.devices_of(min(devices, cluster.max_devices))}) > 1:
-        raise RidgelineError(
-            f"{cluster.name}: plans are searched for devices of one kind, and the first"
-            f" {devices} are of several (ridgeline run simulates a plan on them)"
-        )
     if not 1 <= devices <= cluster.max_devices:
         raise ConfigError(
             f"{cluster.name} has 1 to {cluster.max_devices} devices, found {devices}",
@@ -389,7 +401,7 @@ def searcher(
             f"a step has 1 to {MOST_SAMPLES} samples, found {global_batch}", field="--batch"
         )
     if objective == "cost":
-        price_of(cluster)
+        price_of(cluster, devices)
     choice = choose_stack(software, model, cluster)
     runs, precision = running(choice, model, cluster, devices, precision)
     groups = Groups(runs, precision, like.groups if like else None)

@@ -185,7 +185,9 @@ def _precision(args: Arguments) -> None:
         base = "nvfp4-mixed"
     elif narrow is not None and narrow.lower() not in {"false"}:
         base = fp8_precision(args.draft, recipe or "delayed")
-    if args.flag("first_last_layers_bf16", "left out") and base.startswith(("fp8", "nvfp4")):
+    if args.flag("first_last_layers_bf16", "left out") and base.startswith(
+        ("fp8", "mxfp8", "nvfp4")
+    ):
         args.draft.note("layers in bf16 at either end of a network in fp8 are in fp8 here")
         args.ignore("num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16", became="left out")
     p["precision"] = base
@@ -198,10 +200,12 @@ def fp8_precision(draft: Draft, recipe: str) -> str:
             return "fp8-mixed"
         case "tensorwise" | "current" | "current_scaling":
             return "fp8-dynamic"
+        case "mxfp8":
+            return "mxfp8-mixed"
+        case "blockwise":
+            return "fp8-block-mixed"
         case other:
-            draft.note(
-                f"fp8 with a scale for each block ({other}) is simulated with one for each tensor"
-            )
+            draft.note(f"fp8 scaled by {other} is simulated with a scale for each tensor")
             return "fp8-dynamic"
 
 

@@ -57,7 +57,7 @@ _PRECISIONS = {
     "int8": "int8-mixed", "int8w": "int8-mixed", "fp8": "fp8-mixed", "nanoo_fp8": "fp8-mixed",
     "fp8_full": "fp8-mixed", "fp8_gpu": "fp8-mixed", "fp8_nanoo": "fp8-mixed",
     "te_fp8_delayedscaling": "fp8-mixed", "te_fp8_currentscaling": "fp8-dynamic",
-    "te_nvfp4": "nvfp4-mixed", "te_nvfp4_no_rht": "nvfp4-mixed",
+    "te_mxfp8": "mxfp8-mixed", "te_nvfp4": "nvfp4-mixed", "te_nvfp4_no_rht": "nvfp4-mixed",
 }  # fmt: skip
 _SERVING = (
     "inference_microbenchmark_prefill_lengths", "prefill_cache_axis_order", "ar_cache_axis_order",

@@ -135,7 +135,7 @@ def _model(args: Arguments) -> str:
 
 
 def _narrow(args: Arguments) -> None:
-    """Note what Primus itself adds to formats in few bits."""
+    """Tell the formats in 4 bits apart, which Primus names by their recipe."""
     recipe = args.text("fp4_recipe", "plan.precision: {}") or ""
     if "mx" in recipe and args.draft.plan.get("precision") == "nvfp4-mixed":
-        args.draft.note("mxfp4 (a scale for each 32 numbers) is simulated as nvfp4 (for each 16)")
+        args.draft.plan["precision"] = "mxfp4-mixed"

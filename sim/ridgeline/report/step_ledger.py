@@ -1,0 +1,118 @@
+"""Fill the ledger of a step from its played program: equal tasks are counted together."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+
+import numpy as np
+
+from ridgeline.kernels import OpCost
+from ridgeline.parallel.lower import COLLECTIVE
+from ridgeline.report.ledger import KEPT, STATIC, WAITING, WHOLE, Entry, Ledger
+from ridgeline.report.result import Result
+from ridgeline.workload.graph import Graph, Op, Pass
+
+
+def ledger(result: Result) -> Ledger:
+    """Return the ledger of a result; equal tasks are counted together, never one by one."""
+    details = result.details
+    program, lowered = details.timeline.program, details.lowered
+    known = {op.name: (op, cost) for op, cost in zip(lowered.ops, lowered.op_costs, strict=True)}
+    keys, of_task = np.unique(
+        np.stack([program.label, program.kind, program.cost]), axis=1, return_inverse=True
+    )
+    times = np.bincount(of_task.ravel(), weights=program.multiplicity, minlength=keys.shape[1])
+    sums: dict[tuple[str, ...], tuple[float, float]] = {}
+    for label, kind, row, count in zip(*keys.tolist(), times.tolist(), strict=True):
+        name, pass_ = program.label_names[label], program.kind_names[kind]
+        op, cost = known.get(name, (None, lowered.cost_of_row.get(row)))
+        of_op = (name, op.layer if op else "", op.kind if op else pass_, pass_)
+        for event in range(program.event_ptr[row], program.event_ptr[row + 1]):
+            account = program.accounts[program.event_account[event]]
+            units = float(program.event_count[event])
+            split = _operands(account.unit, account.place, units, pass_, op, cost, lowered.graph)
+            for operand, tensor, part in split:
+                key = (*of_op, operand, tensor, account.component, account.place, account.unit)
+                amount, energy_j = sums.get(key, (0.0, 0.0))  # ranks have cost rows of their own
+                more = count * part
+                sums[key] = amount + more, energy_j + more * account.price_j
+        for level, size in cost.kept_bytes.items() if cost is not None else ():
+            component = details.cluster.device.memory[level].kind
+            key = (*of_op, WHOLE, "", component, level, KEPT)
+            sums[key] = sums.get(key, (0.0, 0.0))[0] + count * size, 0.0
+    entries = [Entry._make((*key, *values)) for key, values in sums.items()]
+    return Ledger((*entries, *_static(result)))
+
+
+def _operands(
+    unit: str,
+    place: str,
+    units: float,
+    pass_: str,
+    op: Op | None,
+    cost: OpCost | None,
+    graph: Graph,
+) -> Iterator[tuple[str, str, float]]:
+    """Split the units of one event into (operand, tensor, units), which sum to them."""
+    if unit != "B":
+        yield WHOLE, "", units
+    elif pass_ == COLLECTIVE:
+        yield "message", "", units
+    elif op is None or cost is None:
+        yield WHOLE, "", units
+    elif place in cost.moved:
+        moved = cost.moved[place]
+        for name, size in zip(op.inputs[:2], (moved.a, moved.b), strict=False):
+            yield graph.tensors[name].role.value, name, size
+        yield from _tensors(op, graph, moved.rest, first_input=2)
+        if moved.partial:
+            yield "partial-sum", op.outputs[0], moved.partial
+    else:
+        yield from _tensors(op, graph, units, first_input=0)
+
+
+def _tensors(
+    op: Op, graph: Graph, units: float, first_input: int
+) -> Iterator[tuple[str, str, float]]:
+    """Split bytes in the ratio in which an op streams its tensors; one used twice stands once."""
+    streamed: dict[str, float] = defaultdict(float)
+    passes = op.input_passes or (1,) * len(op.inputs)
+    written = op.output_passes or (1,) * len(op.outputs)
+    for name, times in (
+        *zip(op.inputs[first_input:], passes[first_input:], strict=True),
+        *zip(op.outputs, written, strict=True),
+    ):
+        streamed[name] += float(times * graph.tensors[name].bytes)
+    total = math.fsum(streamed.values())
+    for name, size in streamed.items():
+        if size:
+            yield graph.tensors[name].role.value, name, units * (size / total)
+
+
+def _static(result: Result) -> Iterator[Entry]:
+    """Idle power over the step, by what the devices were doing.
+
+    Where tasks of one device overlap, its time is shared out in the ratio of their durations.
+    """
+    timeline, details = result.details.timeline, result.details
+    program, makespan_s = timeline.program, timeline.makespan_s
+    power_w = details.cluster.device.idle_power.value
+    passes = {pass_.value for pass_ in Pass}
+    computing = np.array([name in passes for name in program.kind_names])[program.kind]
+    ranks, n_kinds = len(program.rank_multiplicity), len(program.kind_names)
+    cell = program.stream_rank[program.stream].astype(np.int64) * n_kinds + program.kind
+    busy = np.bincount(
+        cell, weights=timeline.durations_s * computing, minlength=ranks * n_kinds
+    ).reshape(ranks, n_kinds)
+    overlap = np.maximum(1.0, busy.sum(axis=1, keepdims=True) / makespan_s if makespan_s else 1.0)
+    device_s = program.rank_multiplicity @ (busy / overlap)
+    spent = dict(zip(program.kind_names, device_s.tolist(), strict=True))
+    spent = {name: seconds for name, seconds in spent.items() if name in passes}
+    whole = details.plan.devices * makespan_s
+    spent[WAITING] = max(whole - math.fsum(spent.values()), 0.0)
+    for pass_, seconds in spent.items():
+        yield Entry(
+            STATIC, "", STATIC, pass_, WHOLE, "", STATIC, "device", "s", seconds, power_w * seconds
+        )
