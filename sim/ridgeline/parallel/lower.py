@@ -45,7 +45,8 @@ from ridgeline.parallel.plans.resolved import ResolvedPlan, resolved
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recomputing.recompute import with_recompute
 from ridgeline.parallel.sending.spread import waited
-from ridgeline.parallel.sending.symmetry import PROBE_BYTES, Symmetry, symmetry_of
+from ridgeline.parallel.sending.symmetry import Symmetry, symmetry_of
+from ridgeline.parallel.sending.usual_calls import PROBE_BYTES
 from ridgeline.parallel.sending.wires import FarMemory, Talk, Wires
 from ridgeline.parallel.size import check_size
 from ridgeline.parallel.stages.chain import units

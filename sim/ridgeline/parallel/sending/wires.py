@@ -22,8 +22,9 @@ from ridgeline.parallel.division.labels import HALO
 from ridgeline.parallel.plans.layers import kind_of
 from ridgeline.parallel.plans.mesh import Ranks
 from ridgeline.parallel.sending.chosen import COPIES, schedule_of
+from ridgeline.parallel.sending.flows import Call
 from ridgeline.parallel.sending.lying import Lying
-from ridgeline.parallel.sending.symmetry import Call, Share, Symmetry
+from ridgeline.parallel.sending.symmetry import Share, Symmetry
 
 _MEMORY_PASSES = {
     "all-reduce": (2, 0),
