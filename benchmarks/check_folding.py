@@ -1,6 +1,7 @@
 """Random plans on shipped machines and on random fabrics: folded ranks against every rank.
 
-``python benchmarks/check_folding.py [machines|fabrics] [CASES [SEED]]`` draws a plan and a machine,
+``python benchmarks/check_folding.py [machines|fabrics|faults|kinds] [CASES [SEED]]`` draws a plan
+and a machine (shipped; made up; shipped with slow ranks and broken links; of two kinds of nodes),
 simulates the step with one rank of each class of equivalent ones and with every rank, and compares
 time, energy, traffic and memory. It prints every case that differs by more than 1e-9, with its
 seed, how many classes there were, and the cases whose manifest says that they were not exact. The
@@ -191,6 +192,40 @@ def fabrics(rng: random.Random, folder: Path) -> Iterator[Cluster]:
         yield load_cluster(str(folder / "cluster.yaml"))
 
 
+def faulty(rng: random.Random, folder: Path) -> Iterator[Cluster]:
+    """Yield shipped machines with something wrong."""
+    for cluster in machines(rng, folder):
+        links = [*cluster.link_types, *cluster.nodes.link_types]
+        lines = [f"rank {rng.randrange(16)} slow {rng.choice((1.5, 3))}"]
+        lines.append(f"link {rng.choice(links)} {rng.choice(('down', 'slow 0.5'))}")
+        yield cluster.model_copy(update={"faults": tuple(rng.sample(lines, rng.choice((1, 2))))})
+
+
+def kinds(rng: random.Random, folder: Path) -> Iterator[Cluster]:
+    """Yield random fabrics that join two kinds of nodes with devices of their own."""
+    (folder / "energy.yaml").write_text(ENERGY)
+    (folder / "device.yaml").write_text(DEVICE)
+    slow = DEVICE.replace("name: device", "name: slow").replace("10 TFLOP/s", "4 TFLOP/s")
+    (folder / "slow.yaml").write_text(slow.replace("1 TB/s", "700 GB/s"))
+    while True:
+        node, cluster = fabric_of(rng)
+        other = fabric_of(rng)[0].replace("device: device.yaml", "device: slow.yaml")
+        (folder / "node.yaml").write_text(node)
+        (folder / "other.yaml").write_text(other.replace("name: node", "name: other", 1))
+        counts = [rng.choice((1, 2, 4, 8)) for _ in range(2)]
+        groups = [f"  - {{node: {name}.yaml, count: {n}}}" for name, n in
+                  zip(rng.sample(("node", "other"), 2), counts, strict=True)]  # fmt: skip
+        text = cluster.replace("node: node.yaml\nmax_nodes: 64", "\n".join(["groups:", *groups]))
+        (folder / "cluster.yaml").write_text(text)
+        try:
+            yield load_cluster(str(folder / "cluster.yaml"))
+        except RidgelineError:
+            continue
+
+
+DRAWN = {"machines": machines, "fabrics": fabrics, "faults": faulty, "kinds": kinds}
+
+
 def difference(folded: Result, whole: Result) -> float:
     """Return the largest relative difference between two results of a step."""
     pairs = [(folded.step_time_s, whole.step_time_s)]
@@ -214,13 +249,15 @@ def check(draw: str, cases: int, seed: int) -> int:
     """Compare so many cases; return how many differ without saying so."""
     rng = random.Random(seed)
     folder = Path(tempfile.mkdtemp())
-    networks, found = models(folder), (machines if draw == "machines" else fabrics)(rng, folder)
+    networks, found = models(folder), DRAWN[draw](rng, folder)
     classes: collections.Counter[str] = collections.Counter()
     compared = wrong = 0
     begin = time.monotonic()
     while compared < cases:
         cluster, network = next(found), rng.choice(networks)
         plan = plan_of(rng, min(512 if draw == "machines" else 64, cluster.max_devices))
+        if cluster.is_mixed and plan.devices < cluster.max_devices // 2:
+            continue  # likely of one kind
         try:
             folded = simulate(network, cluster, plan)
             whole = simulate(network, cluster, plan, fold=False)

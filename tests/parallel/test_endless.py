@@ -64,9 +64,10 @@ def test_many_micro_batches_without_a_pause_are_the_limit_of_1f1b() -> None:
 
 def test_stashed_weights_and_activations_by_the_formula() -> None:
     """Stage k of K holds K - k versions and micro-batches (PipeDream, section 3.3)."""
-    stashed = step("gpt2", schedule="pipedream", pipeline=4, precision="fp32").details
-    single = step("gpt2", schedule="continuous", pipeline=4, precision="fp32").details
-    flushed = step("gpt2", schedule="1f1b", pipeline=4, precision="fp32", global_batch=64).details
+    alike = {"pipeline": 4, "precision": "fp32", "stage_balance": "layers"}  # the same stages
+    stashed = step("gpt2", schedule="pipedream", **alike).details
+    single = step("gpt2", schedule="continuous", **alike).details
+    flushed = step("gpt2", schedule="1f1b", global_batch=64, **alike).details
     kinds = list(stashed.timeline.program.memory_kinds)
     weights = kinds.index("weights")
     for stage in range(4):

@@ -148,3 +148,11 @@ def test_a_fault_besides(tmp_path: Path) -> None:
     slow = rl.simulate("mlp", cluster, plan, software="ideal")
     plain = rl.simulate("mlp", load_cluster(str(FILE)), plan, software="ideal")
     assert slow.step_time_s > plain.step_time_s
+
+
+def test_a_torus_of_unlike_nodes_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "t.yaml"
+    text = FILE.read_text().replace("{kind: fat-tree, radix: 40,", "{kind: torus, shape: [2, 2],")
+    file.write_text(text.replace("node: dgx-a100", "node: dgx1-v100"))
+    with pytest.raises(RidgelineError, match=r"equally many NICs.* found nodes of 4, 8"):
+        rl.simulate("mlp", load_cluster(str(file)), rl.Plan(data=32, global_batch=256))

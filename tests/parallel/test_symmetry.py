@@ -12,7 +12,8 @@ from ridgeline.network.inline import from_text
 from ridgeline.network.topology import from_cluster
 from ridgeline.parallel.plans.mesh import Mesh
 from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.sending.symmetry import Call, Symmetry, symmetry_of
+from ridgeline.parallel.sending.flows import Call
+from ridgeline.parallel.sending.symmetry import Symmetry, symmetry_of
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import load_model
 from stacked import stacked

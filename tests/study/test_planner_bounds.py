@@ -94,7 +94,7 @@ def test_buckets_are_those_of_the_step(name: str, stages: int, least: float) -> 
     group = one.groups.group(key)
     assert group is not None
     graph = one.model.training(1, one.groups.precision)
-    cost_s = [cost.time_s(one.cluster.device) for cost in one.groups.prices.costs(graph)]
+    cost_s = [cost.time_s(one.cluster.device) for cost in one.groups.kinds[0].costs(graph)]
     parts = partition(graph, cost_s, stages).parts
     part = np.empty(len(group.work), np.int64)
     parts_of(group.cut(stages), part)

@@ -127,7 +127,7 @@ def test_ops_and_messages_are_where_the_step_has_them(
     group = one.groups.group(key)
     assert group is not None
     graph = with_recompute(one.model.training(1, precision), recompute)
-    cost_s = [cost.time_s(one.cluster.device) for cost in one.groups.prices.costs(graph)]
+    cost_s = [cost.time_s(one.cluster.device) for cost in one.groups.kinds[0].costs(graph)]
     parts = partition(graph, cost_s, stages).parts
     part = np.repeat(np.arange(stages), np.diff(group.cut(stages)))
     sent = np.zeros((stages, stages))
@@ -138,7 +138,7 @@ def test_ops_and_messages_are_where_the_step_has_them(
     once = np.zeros((stages, 2))
     np.add.at(once, part, group.once_s)
     for k, of in enumerate(parts):
-        costs = one.groups.prices.costs(of.graph)
+        costs = one.groups.kinds[0].costs(of.graph)
         updates = [c for op, c in zip(of.graph.ops, costs, strict=True) if op.pass_ is Pass.UPDATE]
         most = sum(cost.time_s(one.cluster.device) for cost in updates)
         assert once[k, 1] <= most * (1 + 1e-12)

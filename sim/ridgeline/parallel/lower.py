@@ -31,11 +31,13 @@ from ridgeline.network.faults import Faults, read_faults
 from ridgeline.network.schedule import Schedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.division.divide import ShardedGraph, ShardingSpec, divide
+from ridgeline.parallel.division.experts import expert_weights
 from ridgeline.parallel.division.shard import COLLECTIVES
 from ridgeline.parallel.memory.communicators import with_communicators
+from ridgeline.parallel.pace import pace_of, replicas_of, with_waits
 from ridgeline.parallel.pass_manager import run_passes
 from ridgeline.parallel.passes.optimizer_kernels import ISSUED
-from ridgeline.parallel.plans.mesh import Mesh, Ranks
+from ridgeline.parallel.plans.mesh import Mesh
 from ridgeline.parallel.plans.mixtures import mixture_degree
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.plans.replicas import counts_of
@@ -43,18 +45,23 @@ from ridgeline.parallel.plans.resolved import ResolvedPlan, resolved
 from ridgeline.parallel.prices import OpenRows, Prices
 from ridgeline.parallel.recomputing.recompute import with_recompute
 from ridgeline.parallel.sending.spread import waited
-from ridgeline.parallel.sending.symmetry import PROBE_BYTES, Symmetry, symmetry_of
-from ridgeline.parallel.sending.wires import FarMemory, Talk, Wires, slowest_message
+from ridgeline.parallel.sending.symmetry import Symmetry, symmetry_of
+from ridgeline.parallel.sending.usual_calls import PROBE_BYTES
+from ridgeline.parallel.sending.wires import FarMemory, Talk, Wires
 from ridgeline.parallel.size import check_size
+from ridgeline.parallel.stages.chain import units
 from ridgeline.parallel.stages.cuts import Pace
+from ridgeline.parallel.stages.overheads import OpTimes, Overheads, overheads_of
 from ridgeline.parallel.stages.partition import Cut, Partition, Shares, partition
+from ridgeline.parallel.stages.places import places
 from ridgeline.parallel.stages.schedules import SCHEDULES
 from ridgeline.parallel.steps.draft import Draft, Subject, draft_of
 from ridgeline.parallel.steps.endless import is_endless
 from ridgeline.parallel.steps.host import Host
 from ridgeline.parallel.steps.step import Step
-from ridgeline.parallel.steps.team import COLLECTIVE, Sent
+from ridgeline.parallel.steps.team import COLLECTIVE
 from ridgeline.parallel.steps.writer import Writer
+from ridgeline.software.stack import Stack
 from ridgeline.workload.graph import Graph, Op, Pass, Same
 
 _MOST_TASKS = 4_000_000  # of a step whose ranks are of several classes
@@ -200,18 +207,8 @@ def lower(
     local = run_passes(local, plan.stack, cluster.device)
     n_parts = plan.pipeline * plan.virtual_stages
     costs = prices.costs(local)
-    rates = peak_rates(cluster.device)
-    times = []
-    if n_parts > 1:
-        times = [cost.spans(rates).time_s for cost in costs]
-        group = mesh.groups(0, "tensor")[0]
-        shared = [tensor_s(op, wires, group) for op in local.ops]
-        times = [own_s + more_s for own_s, more_s in zip(times, shared, strict=True)]
-    shares = _shares(plan, wires, mesh) if plan.replicas else None
-    pace = None
-    if plan.stage_balance == "even" or "stage_balance" not in dict(plan.decided):
-        pace = pace_of(plan, topology, [mesh.replica(k) for k in range(len(mesh.stages))])
-    cut = _cut(Same(local), tuple(times), n_parts, plan.stage_balance, shares, pace)
+    issue_s = launch_s if plan.stack.host.async_launch else 0.0
+    cut = _cut_of(local, costs, plan, Judge(prices, wires, mesh, issue_s))
     _check_ties(graph.name, plan, cut)
     staying = tuple(  # on devices of several kinds, whose caches differ, nothing stays
         NONE_STAY if others else prices.staying(part.graph, plan.micro_batches, plan.virtual_stages)
@@ -433,6 +430,38 @@ def _local(key: Same, division: ShardingSpec, recompute: str) -> tuple[ShardedGr
     return found, with_recompute(found.graph, recompute)
 
 
+class Judge(NamedTuple):
+    """What the seconds of a pipeline are known by: of ops, messages and collectives, the host."""
+
+    prices: Prices
+    wires: Wires
+    mesh: Mesh
+    issue_s: float
+
+
+def _cut_of(graph: Graph, costs: Sequence[OpCost], plan: ResolvedPlan, by: Judge) -> Partition:
+    """Cut a graph into the parts of a plan's pipeline."""
+    n_parts = plan.pipeline * plan.virtual_stages
+    if n_parts == 1:
+        return _cut(Same(graph), (), 1, plan.stage_balance, None, None, None)
+    wires, mesh, stack = by.wires, by.mesh, plan.stack
+    rates = peak_rates(by.prices.device)
+    own_s = tuple(cost.spans(rates).time_s for cost in costs)
+    times = tuple(with_waits(graph.ops, own_s, wires, mesh, stack))
+    shares = _shares(plan, wires, mesh) if plan.replicas else None
+    pace, besides = None, None
+    judged = plan.stage_balance == "even" or "stage_balance" not in dict(plan.decided)
+    if judged and not plan.replicas:
+        replicas = replicas_of(plan, stack, wires, mesh)
+        stages = [mesh.replica(k) for k in range(len(mesh.stages))]
+        pace = pace_of(plan, wires.topology, stages, replicas)
+        launch = tuple(cost.latency_s for cost in costs)
+        op_times = OpTimes(own_s, launch, *by.prices.moving_s(), by.issue_s)
+        experts = expert_weights(graph) if plan.expert > 1 else frozenset()
+        besides = _besides(Same(graph), op_times, stack, experts)
+    return _cut(Same(graph), times, n_parts, plan.stage_balance, shares, pace, besides)
+
+
 @lru_cache(maxsize=8)
 def _cut(
     key: Same,
@@ -441,48 +470,21 @@ def _cut(
     where: Cut,
     shares: Shares | None,
     pace: Pace | None,
+    besides: Overheads | None,
 ) -> Partition:
     """Cut a graph into stages; the same graph with the same times is cut once."""
-    return partition(key.graph, times, n_stages, where, shares, pace)
+    return partition(key.graph, times, n_stages, where, shares, pace, besides)
 
 
-def tensor_s(op: Op, wires: Wires, group: Ranks) -> float:
-    """Return the seconds of a collective of tensor-parallel ranks, 0 of another op.
-
-    Stages are balanced with it, as ops wait for it.
-
-    Parameters
-    ----------
-    group
-        The first group of tensor-parallel ranks.
-    """
-    if len(group) == 1 or op.kind not in COLLECTIVES:
-        return 0.0
-    sent = Sent.of(op)
-    if sent.dimension != "tensor" or sent.neighbours:
-        return 0.0
-    return wires.time_s(sent.op, group, sent.size_bytes) * sent.repeat
-
-
-def pace_of(plan: Plan, topology: Topology, stages: Sequence[Ranks]) -> Pace | None:
-    """Return the pace of a plan's step; None: it has no pipeline, or one of unlike stages.
-
-    Parameters
-    ----------
-    stages
-        Ranks of every stage; those of equal place send to each other.
-    """
-    if plan.pipeline == 1 or plan.replicas:
-        return None
-    place = SCHEDULES[plan.schedule].place
-    parts = range(plan.pipeline * plan.virtual_stages)
-    found = []
-    for a, b in pairwise(place(part, plan.pipeline)[1] for part in parts):
-        ends = np.stack((stages[a], stages[b]), axis=1).astype(np.int64).tobytes()
-        found.append((0.0, 0.0) if a == b else slowest_message(topology, ends))
-    late_s, byte_s = zip(*found, strict=True)
-    back = not plan.forward_only
-    return Pace(plan.schedule, plan.micro_batches, late_s, byte_s, plan.virtual_stages, back)
+@lru_cache(maxsize=8)
+def _besides(key: Same, times: OpTimes, stack: Stack, experts: frozenset[str]) -> Overheads:
+    """Return what the units of a graph have besides their work; of the same graph, once."""
+    graph, found = key.graph, units(key.graph)
+    unit = [0] * len(graph.ops)
+    for number, one in enumerate(found):
+        for i in one.ops:
+            unit[i] = number
+    return overheads_of(graph, places(graph, unit), len(found), times, stack, experts)
 
 
 def _shares(plan: Plan, wires: Wires, mesh: Mesh) -> Shares:

@@ -33,6 +33,7 @@ from ridgeline.workload.graph import Graph, Op, Pass, Same
 LOWER_VOLTAGE = "lower voltage"
 """The place in the ledger of joules that clock and voltage below full ones save."""
 _ROUNDING = 1e-12
+_MANY_BYTES = 1e9
 _FREE = OpCost(0.0)
 _NOTHING = Alike((), 0, None, None)
 
@@ -188,6 +189,12 @@ class Prices:
     def streaming(self, size_bytes: float) -> OpCost:
         """Return the price of what only moves so many bytes through all of the memory."""
         return self._of((moving(size_bytes),))[0]
+
+    def moving_s(self) -> tuple[float, float]:
+        """Return the seconds of launching what only moves bytes, and of moving each of them."""
+        one = self.streaming(_MANY_BYTES)
+        time_s = one.spans(self._capacities).time_s
+        return one.latency_s, (time_s - one.latency_s) / _MANY_BYTES
 
     def fill(
         self, program: Program, rows: Mapping[OnKinds, int], kind: int = 0

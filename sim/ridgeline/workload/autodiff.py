@@ -64,3 +64,23 @@ def weight_gradients(graph: Graph) -> dict[str, str]:
         elif op.pass_ is Pass.UPDATE:
             before[op.outputs[0]] = before.get(op.inputs[0], op.inputs[0])
     return gradients
+
+
+def gradient_parts(graph: Graph) -> dict[str, tuple[str, ...]]:
+    """Return, for each weight, the tensors that its gradient is the sum of: it, or several.
+
+    A weight that several layers read gets a part of its gradient of each, and sums of them.
+    """
+    writer = {name: op for op in graph.ops for name in op.outputs}
+    found = {}
+    for weight, gradient in weight_gradients(graph).items():
+        open_, parts = [gradient], list[str]()
+        while open_:
+            name = open_.pop()
+            op = writer.get(name)
+            if op is not None and op.kind == "add" and op.pass_ is Pass.WEIGHT_GRADIENT:
+                open_ += op.inputs
+            elif op is not None:
+                parts.append(name)
+        found[weight] = tuple(parts)
+    return found

@@ -20,7 +20,7 @@ def torus_fabric(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: Li
     Raises
     ------
     RidgelineError
-        If no slice has as many nodes.
+        If no slice has as many nodes, or nodes have unlike numbers of NICs.
     """
     nodes: dict[int, list[int]] = {}
     for nic in nics:
@@ -31,6 +31,13 @@ def torus_fabric(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: Li
         raise RidgelineError(
             f"{len(rows)} nodes do not fill a {fabric.kind} of "
             f"{'x'.join(map(str, fabric.shape)) or 'no shape'} nodes, nor a slice of it"
+        )
+    counts = sorted({len(row) for row in rows})
+    if len(counts) > 1:
+        raise RidgelineError(
+            f"nodes of a {fabric.kind} have equally many NICs, each of which is joined with those"
+            f" of its like; found nodes of {', '.join(map(str, counts))}; use a fat-tree or a"
+            " switch, or nodes with as many NICs"
         )
     stride = 1
     for dimension, extent in enumerate(shape):

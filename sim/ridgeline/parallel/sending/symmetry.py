@@ -24,266 +24,34 @@ equitable for is added, and the step is written again (`Symmetry.missed`).
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property, lru_cache
-from hashlib import blake2b
-from itertools import pairwise
+from collections.abc import Sequence
+from functools import cached_property
 from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.errors import CutOffError
-from ridgeline.network.equal_nodes import EqualNodes
-from ridgeline.network.routing import ADAPTIVE, ROUTINGS, routes
-from ridgeline.network.schedule import Schedule, closed_form_time_s, loads_of
+from ridgeline.network.schedule import Schedule, closed_form_time_s
 from ridgeline.network.topology import Floats, Topology
-from ridgeline.parallel.division.labels import GRID, HALO
-from ridgeline.parallel.division.reach import written
 from ridgeline.parallel.plans.mesh import Mesh, Ranks
-from ridgeline.parallel.sending.chosen import COPIES, schedule_of
-
-Colours = npt.NDArray[np.uint64]
+from ridgeline.parallel.sending.chosen import schedule_of
+from ridgeline.parallel.sending.colours import (
+    Colours,
+    added,
+    digits,
+    hash_of,
+    mixed,
+    n_colours,
+)
+from ridgeline.parallel.sending.flows import Call, Flows, OnLinks, flows_of, key_of
+from ridgeline.parallel.sending.usual_calls import usual_calls
 
 MOST_DEVICES = 4096
 """Of more, not all flows are looked at: that would take a minute."""
-PROBE_BYTES = 64e6
-"""A collective that is long enough for its bandwidth."""
-_DIMENSIONS = ("tensor", "spatial", "context", "data")
 _MOST_PRICED = 4096  # calls whose schedules are kept
 _FULL = 1 + 1e-9
-_DIGITS = 2.0**36  # of a load: those that differ by rounding are equal
-
-
-class Call(NamedTuple):
-    """What all groups of ranks of a stage do at the same time.
-
-    Attributes
-    ----------
-    op, size_bytes
-        As `chosen.schedule_of`.
-    groups
-        [G, n] ranks.
-    """
-
-    op: str
-    groups: Ranks
-    size_bytes: float
-
-
-class OnLinks(NamedTuple):
-    """Flows, links that they load, and a colour of what they put there in all phases."""
-
-    flow: Ranks
-    link: Ranks
-    code: Colours
-
-
-@dataclass(frozen=True, eq=False)
-class Flows:
-    """What the groups of a call put on links.
-
-    Attributes
-    ----------
-    group, phase, link, size_bytes
-        [E] bytes that a group puts on a link in one round of a phase.
-    repeat
-        [E] rounds of the phase.
-    colour
-        [G] equal where algorithm, latencies and repetitions are.
-    latency_s
-        [G] of all phases.
-    by_link
-        Every group with every link that it loads once.
-    """
-
-    group: Ranks
-    phase: Ranks
-    link: Ranks
-    size_bytes: Floats
-    repeat: Ranks
-    colour: Colours
-    latency_s: Floats
-    by_link: OnLinks
-
-    @classmethod
-    def of(cls, topology: Topology, call: Call) -> Flows:
-        """Find what every group puts on links."""
-        if call.op == "send" and ROUTINGS[topology.routing] not in ADAPTIVE:
-            return _messages(topology, call)
-        groups = range(len(call.groups))
-        schedules = dict(_schedules(topology, call))
-        parts = [(g, p, loads_of(of)) for g in groups for p, of in enumerate(schedules[g].phases)]
-        counts = np.array([len(loads) for _, _, loads in parts], np.int64)
-        ends = np.array([(g, p) for g, p, _ in parts], np.int64).reshape(-1, 2)
-        none: list[Floats] = [np.zeros(0)]
-        rounds = [schedules[g].phases[p].repeat for g, p, _ in parts]
-        late = [[of.latency_s * of.repeat for of in schedules[g].phases] for g in groups]
-        return cls.joined(
-            np.repeat(ends[:, 0], counts),
-            np.repeat(ends[:, 1], counts),
-            np.concatenate([*none, *(loads.links for _, _, loads in parts)]).astype(np.int64),
-            np.concatenate([*none, *(loads.bytes for _, _, loads in parts)]),
-            np.repeat(np.array(rounds, np.int64), counts),
-            np.array([hash_of(_kind(schedules[g], topology)) for g in groups], np.uint64),
-            np.array([math.fsum(each) for each in late]),
-        )
-
-    @classmethod
-    def joined(
-        cls,
-        group: Ranks,
-        phase: Ranks,
-        link: Ranks,
-        size_bytes: Floats,
-        repeat: Ranks,
-        colour: Colours,
-        latency_s: Floats,
-    ) -> Flows:
-        """Colour what each group puts on each link."""
-        n_links = int(link.max(initial=0)) + 1
-        keys, which = np.unique(group * n_links + link, return_inverse=True)
-        code = np.zeros(len(keys), np.uint64)
-        np.add.at(code, which.ravel(), _mixed(phase, _digits(size_bytes)))
-        by_link = OnLinks(*np.divmod(keys, n_links), code)
-        return cls(group, phase, link, size_bytes, repeat, colour, latency_s, by_link)
-
-
-def _messages(topology: Topology, call: Call) -> Flows:
-    """Route all messages of a call together."""
-    ends = topology.devices.astype(np.int64)[call.groups]
-    found = routes(topology, ends[:, 0], ends[:, 1])
-    hops = np.diff(found.ptr)
-    group = np.repeat(np.arange(len(ends)), hops)
-    links = found.links.astype(np.int64)
-    latency_s = np.bincount(group, topology.latency_s[links], len(ends)).astype(np.float64)
-    sizes = np.full(len(links), float(call.size_bytes))
-    colour = _mixed(_digits(latency_s))
-    for name in sorted(topology.link_classes):
-        hops_of = np.bincount(group[topology.of_class(name)[links]], minlength=len(ends))
-        colour = _mixed(colour, hops_of)
-    once, first = np.ones_like(group), np.zeros_like(group)
-    start_s = latency_s + topology.collective_latency_s
-    return Flows.joined(group, first, links, sizes, once, colour, start_s)
-
-
-def _kind(schedule: Schedule, topology: Topology) -> tuple[object, ...]:
-    """Return the algorithm of a schedule, its rounds, and its bytes by class of link."""
-    rounds = [(f"{phase.latency_s:.10e}", phase.repeat) for phase in schedule.phases]
-    on_wire: dict[str, float] = {}
-    for link, size in schedule.bytes_on_wire().items():
-        name = topology.link_class[link]
-        on_wire[name] = on_wire.get(name, 0.0) + size
-    sizes = [(name, f"{size:.10e}") for name, size in sorted(on_wire.items())]
-    return schedule.algorithm, *rounds, *sizes
-
-
-def _schedules(topology: Topology, call: Call) -> Iterator[tuple[int, Schedule]]:
-    """Yield the schedule of every group; of those inside equal nodes one is moved to all others."""
-    nodes = _Nodes.of(topology)
-    here = nodes.of_rank[call.groups]
-    inside = (here == here[:, :1]).all(axis=1)
-    known: dict[tuple[int, bytes], tuple[int, Schedule]] = {}
-    for g, group in enumerate(call.groups):
-        node = int(here[g, 0])
-        if not inside[g]:
-            yield g, schedule_of(call.op, topology, group, call.size_bytes)
-            continue
-        key = int(nodes.kind[node]), nodes.place[group].tobytes()
-        if key not in known:
-            known[key] = node, schedule_of(call.op, topology, group, call.size_bytes)
-        of_node, schedule = known[key]
-        moved = schedule if of_node == node else nodes.moved(schedule, of_node, node)
-        yield g, moved or schedule_of(call.op, topology, group, call.size_bytes)
-
-
-@dataclass(frozen=True, eq=False)
-class _Nodes:
-    """Nodes of a topology that are wired alike inside.
-
-    Attributes
-    ----------
-    of_rank, place
-        [ranks] node, and number of the device there.
-    kind
-        [nodes] equal where nodes are, and the ways between their devices: of equally short ones,
-        routing may take others in another node.
-    links
-        By node, its own links: those of equal nodes in the same order.
-    """
-
-    of_rank: Ranks
-    place: Ranks
-    kind: Ranks
-    links: tuple[Ranks, ...]
-
-    @classmethod
-    @lru_cache(maxsize=4)
-    def of(cls, topology: Topology) -> _Nodes:
-        """Compare the nodes of a topology."""
-        equal = EqualNodes.of(topology)
-        ways = _ways_inside(topology, len(equal.kind), equal.links)
-        numbers: dict[tuple[int, bytes], int] = {}
-        kinds = zip(equal.kind.tolist(), ways, strict=True)
-        keys = ((kind, way.tobytes()) for kind, way in kinds)
-        kind = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
-        of_rank = topology.node_of[topology.devices].astype(np.int64)
-        return cls(of_rank, equal.place[topology.devices], kind, equal.links)
-
-    def moved(self, schedule: Schedule, source: int, target: int) -> Schedule | None:
-        """Return a schedule of one node in an equal one; None: it uses links outside of it."""
-        phases = []
-        for phase in schedule.phases:
-            loads = loads_of(phase)
-            at = np.searchsorted(self.links[source], loads.links)
-            if (at >= len(self.links[source])).any():
-                return None
-            if (self.links[source][at] != loads.links).any():
-                return None
-            links = self.links[target][at].astype(np.int32)
-            phases.append(phase._replace(bytes_on_link=type(loads)(links, loads.bytes)))
-        return Schedule(
-            schedule.op, schedule.algorithm, schedule.n_ranks, schedule.size_bytes, tuple(phases)
-        )
-
-
-def _ways_inside(topology: Topology, n_nodes: int, links: Sequence[Ranks]) -> list[Ranks]:
-    """Return of every node the ways between its devices: links by their number there, or -1.
-
-    -2 divides them. Where messages are spread over all ways, none has to be told from others; where
-    there is no way, no two nodes are alike.
-    """
-    none = np.zeros(0, np.int64)
-    if ROUTINGS[topology.routing] in ADAPTIVE:
-        return [none] * n_nodes
-    devices = topology.devices.astype(np.int64)
-    home = topology.node_of[devices].astype(np.int64)
-    by_node = [devices[home == node] for node in range(n_nodes)]
-    pairs = [
-        np.array([(a, b) for a in own.tolist() for b in own.tolist() if a != b], np.int64)
-        for own in by_node
-    ]
-    ends = np.concatenate([none.reshape(0, 2), *(of.reshape(-1, 2) for of in pairs)])
-    if not len(ends):
-        return [none] * n_nodes
-    try:
-        found = routes(topology, ends[:, 0], ends[:, 1])
-    except CutOffError:
-        return [np.array([-3, node]) for node in range(n_nodes)]
-    number = np.full(topology.n_links, -1)
-    for own in links:
-        number[own] = np.arange(len(own))
-    hops = np.diff(found.ptr)
-    at = np.arange(len(found.links)) + np.repeat(np.arange(len(ends)), hops)
-    ways = np.full(len(found.links) + len(ends), -2)
-    ways[at] = number[found.links]
-    first = np.concatenate([[0], np.cumsum(hops + 1)])
-    count = np.cumsum([0, *(len(of) for of in pairs)])
-    return [ways[first[a] : first[b]] for a, b in pairwise(count.tolist())]
 
 
 class Share(NamedTuple):
@@ -365,8 +133,8 @@ class Symmetry:
             self.place_of[ranks] = np.arange(len(ranks))
             self.stage_of[ranks] = stage
             if self._kind_of.any():
-                self._kinds = _mixed(self._kinds, self._kind_of[ranks])
-        self._calls = {_key(call): call for call in calls}
+                self._kinds = mixed(self._kinds, self._kind_of[ranks])
+        self._calls = {key_of(call): call for call in calls}
         self._missed: dict[tuple[object, ...], Call] = {}
         self.refine()
 
@@ -382,7 +150,7 @@ class Symmetry:
         flows = [flows_of(self.topology, call) for call in calls]
         self._find_never_full(calls, flows)
         first = np.cumsum([0, *(len(of.colour) for of in flows)])
-        start = [_mixed(of.colour, np.full(len(of.colour), i)) for i, of in enumerate(flows)]
+        start = [mixed(of.colour, np.full(len(of.colour), i)) for i, of in enumerate(flows)]
         begin = np.concatenate([np.zeros(0, np.uint64), *start])
         every, none = [self._loads(of) for of in flows], np.zeros(0, np.int64)
         loads = OnLinks(
@@ -394,18 +162,18 @@ class Symmetry:
         topology = self.topology
         classes = [hash_of(name) for name in sorted(topology.link_classes)]
         of_class = np.array(classes, np.uint64)[topology.class_of_link]
-        link = _mixed(of_class, _digits(topology.bandwidth_bytes_per_s))
+        link = mixed(of_class, digits(topology.bandwidth_bytes_per_s))
         place, known = self._kinds.copy(), 0
         while flows:
             flow = _flow_colours(begin, loads, link, members, place)
-            place = _mixed(place, self._at_places(members, flow))
-            link = _mixed(link, _on_links(loads, flow, len(link)))
-            found = _n_colours(place)
+            place = mixed(place, self._at_places(members, flow))
+            link = mixed(link, _on_links(loads, flow, len(link)))
+            found = n_colours(place)
             if found > self.most:
                 self.exact = False
                 place = self._kinds.copy()
                 break
-            found += _n_colours(link) + _n_colours(flow)
+            found += n_colours(link) + n_colours(flow)
             if found == known:
                 break
             known = found
@@ -426,7 +194,7 @@ class Symmetry:
         total: Floats = np.zeros(int(outside.sum()))
         if len(total):
             for call, of in zip(calls, flows, strict=True):
-                key = _key(call._replace(op="", size_bytes=0))
+                key = key_of(call._replace(op="", size_bytes=0))
                 mine = self._at_most(of)
                 before = self._most_on.get(key)
                 self._most_on[key] = mine if before is None else np.maximum(before, mine)
@@ -515,7 +283,7 @@ class Symmetry:
 
         Where there are too many classes, that of the slowest group.
         """
-        known = (*_key(call), which)
+        known = (*key_of(call), which)
         if known not in self._priced:
             if len(self._priced) > _MOST_PRICED:
                 self._priced.clear()
@@ -524,7 +292,7 @@ class Symmetry:
 
     def _price(self, call: Call, which: int) -> PricedCall:
         schedule = schedule_of(call.op, self.topology, call.groups[which], call.size_bytes)
-        regime = _key(call._replace(size_bytes=0)), schedule.algorithm, len(schedule.phases)
+        regime = key_of(call._replace(size_bytes=0)), schedule.algorithm, len(schedule.phases)
         kin = frozenset(self.class_of[self.place_of[call.groups[which]]].tolist())
         if not self.exact:
             if (regime, kin) not in self._of_regime:
@@ -538,7 +306,7 @@ class Symmetry:
         if (regime, kin) not in self._shares:
             flows = flows_of(self.topology, call)
             if not self._is_equitable(call, flows):
-                self._missed[_key(call)] = call
+                self._missed[key_of(call)] = call
             alike = np.array([one == kin for one in self.kin(call.groups)])
             self._shares[regime, kin] = self._shared(flows, alike, which)
         return PricedCall(schedule, self._shares[regime, kin])
@@ -622,14 +390,14 @@ class Symmetry:
         if not self._never_full.any():
             return True
         mine = self._at_most(flows)
-        before = self._most_on.get(_key(call._replace(op="", size_bytes=0)))
+        before = self._most_on.get(key_of(call._replace(op="", size_bytes=0)))
         more = mine if before is None else np.maximum(mine - before, 0.0)
         full = self._total + more > self._rates * _FULL
         return not (full & self._never_full[self._outside]).any()
 
     def _at_places(self, members: Members, flow: Colours) -> Colours:
         """Add up the colours of what each place takes part in."""
-        return _added(members.place, _mixed(flow[members.flow], members.part), self.n_places)
+        return added(members.place, mixed(flow[members.flow], members.part), self.n_places)
 
     def _members(self, calls: Sequence[Call], first: Ranks) -> Members:
         """Return flow and place of every member of every group, and its part in a message."""
@@ -659,83 +427,17 @@ def _flow_colours(
     members: Members,
     place: Colours,
 ) -> Colours:
-    at_links = _added(loads.flow, _mixed(loads.code, link[loads.link]), len(begin))
-    at_places = _added(members.flow, _mixed(place[members.place], members.part), len(begin))
-    return _mixed(begin, at_links, at_places)
+    at_links = added(loads.flow, mixed(loads.code, link[loads.link]), len(begin))
+    at_places = added(members.flow, mixed(place[members.place], members.part), len(begin))
+    return mixed(begin, at_links, at_places)
 
 
 def _on_links(loads: OnLinks, flow: Colours, n_links: int) -> Colours:
     """Add up the colours of the flows that load each link, and how they do."""
-    return _added(loads.link, _mixed(loads.code, flow[loads.flow]), n_links)
+    return added(loads.link, mixed(loads.code, flow[loads.flow]), n_links)
 
 
-def _key(call: Call) -> tuple[object, ...]:
-    digest = blake2b(np.ascontiguousarray(call.groups).tobytes(), digest_size=16).digest()
-    return call.op, call.groups.shape, digest, call.size_bytes
-
-
-_MOST_LOADS = 4_000_000  # loads of links that are kept
-_flows: OrderedDict[tuple[int, tuple[object, ...]], tuple[Topology, Flows]] = OrderedDict()
 _lock = Lock()  # workers of a cluster simulate in several threads
-
-
-def flows_of(topology: Topology, call: Call) -> Flows:
-    """Return what all groups of a call put on links; those of the last calls are kept.
-
-    Messages are those of one byte.
-    """
-    if call.op == "send":
-        call = call._replace(size_bytes=1.0)
-    key = id(topology), _key(call)
-    with _lock:
-        known = _flows.get(key)
-        if known is not None and known[0] is topology:
-            _flows.move_to_end(key)
-            return known[1]
-    found = Flows.of(topology, call)
-    with _lock:
-        _flows[key] = topology, found
-        while sum(len(flows.link) for _, flows in _flows.values()) > _MOST_LOADS:
-            _flows.popitem(last=False)
-    return found
-
-
-# Colours
-
-
-def hash_of(value: object) -> int:
-    """Return 64 bits that depend on a value's text alone."""
-    return int.from_bytes(blake2b(repr(value).encode(), digest_size=8).digest(), "little")
-
-
-def _mixed(*columns: Colours | Ranks) -> Colours:
-    """Mix columns of numbers into one column of 64 bits each (finaliser of SplitMix64)."""
-    total = np.zeros(len(columns[0]), np.uint64)
-    for column in columns:
-        total = (total ^ column.astype(np.uint64)) + np.uint64(0x9E3779B97F4A7C15)
-        total = (total ^ (total >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        total = (total ^ (total >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        total ^= total >> np.uint64(31)
-    return total
-
-
-def _digits(values: Floats) -> Colours:
-    """Return numbers that are equal where values are equal but for rounding."""
-    mantissa, exponent = np.frexp(values)
-    return _mixed(np.rint(mantissa * _DIGITS).astype(np.int64), exponent.astype(np.int64))
-
-
-def _added(where: Ranks, colours: Colours, n: int) -> Colours:
-    """Add up the colours of a multiset at each of n things."""
-    total = np.zeros(n, np.uint64)
-    np.add.at(total, where, colours)
-    return total
-
-
-def _n_colours(colours: Colours) -> int:
-    return len(np.unique(colours))
-
-
 _symmetries: OrderedDict[tuple[object, ...], tuple[Topology, Symmetry]] = OrderedDict()
 _MOST_SYMMETRIES = 16
 
@@ -773,55 +475,3 @@ def symmetry_of(
         if len(_symmetries) > _MOST_SYMMETRIES:
             _symmetries.popitem(last=False)
     return found
-
-
-# What steps usually send
-
-
-def usual_calls(mesh: Mesh, *, wraps: bool = False, offloads: bool = False) -> list[Call]:
-    """Return what is sent in and between stages.
-
-    Parameters
-    ----------
-    wraps
-        Whether the last stage sends to the first, as where ranks have several parts of the layers.
-    offloads
-        Whether devices copy to their hosts, and back.
-    """
-    calls = []
-    stages = range(len(mesh.stages))
-    for stage in stages:
-        calls += [Call("all-reduce", groups, PROBE_BYTES) for groups in _grouped(mesh, stage)]
-        calls += _halos(mesh, stage)
-        for op in COPIES if offloads else ():
-            calls.append(Call(op, mesh.stage(stage)[:, None], PROBE_BYTES))
-    for stage in stages if wraps else stages[1:]:
-        ends = mesh.replica(stage - 1), mesh.replica(stage)
-        calls.append(Call("send", np.stack(ends, axis=1), PROBE_BYTES))
-        calls.append(Call("send", np.stack(ends[::-1], axis=1), PROBE_BYTES))
-    return calls
-
-
-def _halos(mesh: Mesh, stage: int) -> Iterator[Call]:
-    """Yield what devices that share images fetch of neighbours on one side, the other, or both."""
-    for dimension in ("spatial.rows", "spatial.columns") if math.prod(mesh.grid) > 1 else ():
-        groups = mesh.groups(stage, dimension)
-        near = np.eye(groups.shape[1], k=1, dtype=np.int64)
-        for side in (near, near.T, near + near.T) if near.any() else ():
-            yield Call(f"{HALO} {written(side)}", groups, PROBE_BYTES)
-
-
-def _grouped(mesh: Mesh, stage: int) -> Iterator[Ranks]:
-    """Yield the groups of every dimension and level of a plan."""
-    levels = range(len(mesh.levels))
-    grid = [f"{name}.{part}" for name in ("spatial", "data") for part in ("rows", "columns")]
-    images = [*grid, "data.spatial"] if math.prod(mesh.grid) > 1 else []
-    parts = [f"{name}.{level}" for name in ("tensor", "data") for level in levels]
-    first, last = mesh.expert_levels
-    shares = mesh.expert > 1 or mesh.expert_context > 1 or last > first
-    experts = ["expert", "beyond"] if shares else []
-    tensor = GRID if mesh.tensor_grid is not None else ()
-    for dimension in (*_DIMENSIONS, *parts, *tensor, *experts, *images):
-        groups = mesh.groups(stage, *mesh.along(dimension))
-        if groups.shape[1] > 1:
-            yield groups

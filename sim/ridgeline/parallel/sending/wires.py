@@ -22,8 +22,9 @@ from ridgeline.parallel.division.labels import HALO
 from ridgeline.parallel.plans.layers import kind_of
 from ridgeline.parallel.plans.mesh import Ranks
 from ridgeline.parallel.sending.chosen import COPIES, schedule_of
+from ridgeline.parallel.sending.flows import Call
 from ridgeline.parallel.sending.lying import Lying
-from ridgeline.parallel.sending.symmetry import Call, Share, Symmetry
+from ridgeline.parallel.sending.symmetry import Share, Symmetry
 
 _MEMORY_PASSES = {
     "all-reduce": (2, 0),
@@ -214,7 +215,7 @@ class Wires:
         While all others that share a node with it are at the same.
         """
         shares = np.isin(self.node[groups], self.node[groups[0]]).any(axis=1)
-        return self._together_s(op, groups[shares], size_bytes)
+        return self.at_once_s(op, groups[shares], size_bytes)
 
     def message_s(self, pairs: Ranks, which: int, *, together: bool) -> tuple[float, float]:
         """Return latency and seconds a byte of one of the messages [pairs, 2].
@@ -224,7 +225,8 @@ class Wires:
         order = [which, *(i for i in range(len(pairs)) if together and i != which)]
         return self.together_s("send", pairs[order], 1.0)
 
-    def _together_s(self, op: str, groups: Ranks, size_bytes: float) -> tuple[float, float]:
+    def at_once_s(self, op: str, groups: Ranks, size_bytes: float) -> tuple[float, float]:
+        """Return what `together_s` does, while all of these groups are at the same."""
         schedule = schedule_of(op, self.topology, groups[0], size_bytes)
         bandwidth = self.topology.bandwidth_bytes_per_s
         latency_s = busy_s = 0.0

@@ -6,7 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+import numpy as np
+import numpy.typing as npt
+
 from ridgeline.errors import RidgelineError
+from ridgeline.kernels.residence import is_once
 from ridgeline.parallel.recomputing.blocks import (
     crossing_bytes,
     cut_places,
@@ -15,6 +19,9 @@ from ridgeline.parallel.recomputing.blocks import (
 )
 from ridgeline.parallel.recomputing.ops import once
 from ridgeline.workload.graph import Graph, Op, Pass, Role
+
+PASS_COLUMN = {Pass.FORWARD: 0, Pass.WEIGHT_GRADIENT: 2}
+"""Of seconds by pass: the other passes are backward, column 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,3 +146,15 @@ def layer_starts(graph: Graph, found: Sequence[Unit], *, ends: bool) -> list[int
             starts.append(k)
         at = at if number is None else number
     return starts
+
+
+def pass_times(
+    graph: Graph, time_s: Sequence[float], parts: Sequence[Sequence[int]]
+) -> npt.NDArray[np.float64]:
+    """Return [parts, 3] seconds of a micro-batch: forward, backward, gradients of weights."""
+    found = np.zeros((len(parts), 3))
+    for row, part in zip(found, parts, strict=True):
+        for i in part:
+            if not is_once(graph.ops[i], graph):
+                row[PASS_COLUMN.get(graph.ops[i].pass_, 1)] += time_s[i]
+    return found

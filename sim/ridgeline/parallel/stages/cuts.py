@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
+from ridgeline.parallel.stages.overheads import Overheads, Replicas, of_parts
 from ridgeline.parallel.stages.schedules import SCHEDULES
 from ridgeline.units import show
 
@@ -142,6 +143,8 @@ class Pace(NamedTuple):
         Parts of the chain on each stage of the pipeline.
     returns
         Whether there is a backward pass.
+    replicas
+        Ranks that hold the same weights; None: there are none.
     """
 
     schedule: str
@@ -150,6 +153,24 @@ class Pace(NamedTuple):
     byte_s: tuple[float, ...]
     chunks: int = 1
     returns: bool = True
+    replicas: Replicas | None = None
+
+    @property
+    def added_share(self) -> float:
+        """Share of the micro-batches whose gradients are added to those of earlier ones.
+
+        Where ranks share gradients, these are summed as they arrive.
+        """
+        of = self.replicas
+        shared = of is not None and of.zero_stage >= 2 and max(of.ranks) > 1
+        return 0.0 if shared else 1.0 - 1.0 / self.micro_batches
+
+    @property
+    def gathers(self) -> tuple[bool, bool]:
+        """Whether weights are gathered for each forward, and each backward pass."""
+        of = self.replicas
+        each = of is not None and of.zero_stage == 3 and max(of.ranks) > 1
+        return each, each and of is not None and of.again
 
     def send_s(self, send_bytes: npt.ArrayLike) -> Floats:
         """Return [2, P, N + 1] what the cut before each part costs before each layer, each way."""
@@ -165,7 +186,11 @@ _MOST_PLAYED = 2_000_000
 
 
 def balance_step(
-    time_s: npt.ArrayLike, parts: int, send_bytes: Sequence[float], pace: Pace
+    time_s: npt.ArrayLike,
+    parts: int,
+    send_bytes: Sequence[float],
+    pace: Pace,
+    besides: Overheads | None = None,
 ) -> tuple[Stage, ...]:
     """Cut a chain of N layers into parts so that the step is as short as can be (`step_cuts`).
 
@@ -177,6 +202,8 @@ def balance_step(
         At most N; none is empty.
     send_bytes
         [N] bytes that cross a cut behind each layer, in one direction; the last is not used.
+    besides
+        What the layers have besides this work; None: nothing.
 
     Raises
     ------
@@ -190,15 +217,19 @@ def balance_step(
     if parts == 1:
         return first
     known = np.array([0, *(stage.stop for stage in first)], np.int64)
-    played = _played(work, parts, send_bytes, pace)
-    runs = played[3]
+    played = _played(work, parts, send_bytes, pace, besides)
+    runs = played.runs
     every = comb(len(work) - 1, parts - 1) * int(runs[:, 0].sum()) <= _MOST_PLAYED
     cuts = step_cuts(*played, every, _MOST_PLAYED, known)
     return tuple(Stage(i, j) for i, j in pairwise(cuts.tolist()))
 
 
 def shortest_share(
-    time_s: npt.ArrayLike, where: Sequence[int], send_bytes: Sequence[float], pace: Pace
+    time_s: npt.ArrayLike,
+    where: Sequence[int],
+    send_bytes: Sequence[float],
+    pace: Pace,
+    besides: Overheads | None = None,
 ) -> float:
     """Return the seconds of the pipeline of `balance_step` over those of one that is cut so.
 
@@ -210,24 +241,47 @@ def shortest_share(
     from ridgeline.parallel.stages.step_cuts import step_s
 
     parts = len(where) - 1
-    played = _played(np.asarray(time_s, np.float64), parts, send_bytes, pace)
-    best = [0, *(stage.stop for stage in balance_step(time_s, parts, send_bytes, pace))]
+    played = _played(np.asarray(time_s, np.float64), parts, send_bytes, pace, besides)
+    best = [0, *(stage.stop for stage in balance_step(time_s, parts, send_bytes, pace, besides))]
     found_s = [float(step_s(*played, np.array(cuts, np.int64))) for cuts in (best, where)]
     return found_s[0] / found_s[1] if found_s[1] else 1.0
 
 
+class _Played(NamedTuple):
+    """What pipelines are played by: parameters of `step_cuts.step_s` in its order."""
+
+    until: Floats
+    issued: Floats
+    send: Floats
+    once: Floats
+    how: Ints
+    held: Ints
+    tie_s: Floats
+    slots: Ints
+    runs: Ints
+    total: int
+
+
 def _played(
-    work: Floats, parts: int, send_bytes: Sequence[float], pace: Pace
-) -> tuple[Floats, Floats, Ints, Ints, int]:
-    """Return what `step_cuts` plays pipelines by: its first five parameters."""
+    work: Floats, parts: int, send_bytes: Sequence[float], pace: Pace, besides: Overheads | None
+) -> _Played:
+    """Return what pipelines are played by."""
     schedule = SCHEDULES[pace.schedule]
-    if not schedule.splits_backward:
-        work = np.stack([work[:, 0], work[:, 1] + work[:, 2], np.zeros(len(work))], axis=1)
-    until = np.zeros((3, len(work) + 1))
-    until[:, 1:] = np.cumsum(work, axis=0).T
+    if besides is not None:
+        work = work.copy()
+        work[:, 2] += besides.added_s * pace.added_share
+        work[:, :2] += besides.copied_s * pace.gathers
+    made_s = work[:, 2] if schedule.splits_backward else work[:, 1] + work[:, 2]
+    parts_have = of_parts(besides, pace.replicas, made_s)
+    until, issued = np.zeros((2, 3, len(work) + 1))
+    for total_s, each in ((until, work), (issued, None if besides is None else besides.issued_s)):
+        if each is not None:
+            total_s[:, 1:] = np.cumsum(each, axis=0).T
+            if not schedule.splits_backward:
+                total_s[1:] = total_s[1] + total_s[2], np.zeros(len(work) + 1)
     slots, runs = _slots(pace.schedule, parts // pace.chunks, pace.micro_batches, pace.chunks)
     total = pace.micro_batches if schedule.flushes else -pace.micro_batches
-    return until, pace.send_s(send_bytes), slots, runs, total
+    return _Played(until, issued, pace.send_s(send_bytes), *parts_have, slots, runs, total)
 
 
 @lru_cache(maxsize=64)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.recomputing.ops import once
-from ridgeline.parallel.stages.chain import Unit, layer_starts, layers, units
+from ridgeline.parallel.stages.chain import Unit, layer_starts, layers, pass_times, units
 from ridgeline.parallel.stages.cuts import (
     Pace,
     Stage,
@@ -27,13 +27,12 @@ from ridgeline.parallel.stages.cuts import (
     balance_step,
     shortest_share,
 )
+from ridgeline.parallel.stages.overheads import Overheads
 from ridgeline.parallel.stages.places import HELD, copies, places
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass
 
 Cut = Literal["even", "layers", "ends"]
-PASS_COLUMN = {Pass.FORWARD: 0, Pass.WEIGHT_GRADIENT: 2}
-"""Of seconds by pass: the other passes are backward, column 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +120,7 @@ def partition(
     cut: Cut = "even",
     shares: Shares | None = None,
     pace: Pace | None = None,
+    besides: Overheads | None = None,
 ) -> Partition:
     """Cut a graph into stages.
 
@@ -135,6 +135,8 @@ def partition(
     pace
         Of a step, which even cuts make as short as can be, and others are compared by; None: only
         stages' times count.
+    besides
+        What units have besides the work of a micro-batch.
 
     Raises
     ------
@@ -158,7 +160,7 @@ def partition(
             field="plan.pipeline",
         )
     home = [0] * len(graph.ops)
-    stages = _balanced(graph, found, parts, each_s, n_stages, cut, shares, pace)
+    stages = _balanced(graph, found, parts, each_s, n_stages, cut, shares, pace, besides)
     for number, stage in enumerate(stages):
         for part in parts[stage.first : stage.stop]:
             for i in part:
@@ -169,7 +171,7 @@ def partition(
     starts = [*layer_starts(graph, found, ends=cut == "ends"), len(found)]
     where = [*(starts[stage.first] for stage in stages), len(found)]
     each_s = pass_times(graph, time_s, [unit.ops for unit in found])
-    return replace(done, shortest=shortest_share(each_s, where, _sizes(found), pace))
+    return replace(done, shortest=shortest_share(each_s, where, _sizes(found), pace, besides))
 
 
 def _sizes(found: Sequence[Unit]) -> list[int]:
@@ -185,9 +187,10 @@ def _balanced(
     cut: Cut,
     shares: Shares | None,
     pace: Pace | None,
+    besides: Overheads | None,
 ) -> tuple[Stage, ...]:
     if shares is None and pace is not None and cut == "even":
-        return balance_step(each_s, n_stages, _sizes(found), pace)
+        return balance_step(each_s, n_stages, _sizes(found), pace, besides)
     weights = each_s.sum(axis=1).tolist()
     if shares is None:
         return balance(weights, n_stages)
@@ -205,22 +208,6 @@ def _balanced(
         send_s=np.outer([unit.send_bytes for unit in found], shares.send_s_per_byte),
         sync_s=np.outer(summed, shares.sync_s_per_byte),
     )
-
-
-def pass_times(
-    graph: Graph, time_s: Sequence[float], parts: Sequence[Sequence[int]]
-) -> npt.NDArray[np.float64]:
-    """Return [parts, 3] seconds of a micro-batch: forward, backward, gradients of weights."""
-    found = np.zeros((len(parts), 3))
-    for row, part in zip(found, parts, strict=True):
-        for i in part:
-            if _repeats(graph.ops[i]):
-                row[PASS_COLUMN.get(graph.ops[i].pass_, 1)] += time_s[i]
-    return found
-
-
-def _repeats(op: Op) -> bool:
-    return op.pass_ is not Pass.UPDATE
 
 
 class _Cutter:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 from ridgeline.parallel.plans.resolved import ResolvedPlan
+from ridgeline.software.stack import Stack
 from ridgeline.workload import optimizers
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.formats import bytes_of
-from ridgeline.workload.graph import Graph, Op, Pass, Role
+from ridgeline.workload.graph import Graph, Op, Pass, Role, Tensor
 
 _ADDED = 3  # passes over gradients that add them to those of the batch before
 
@@ -60,8 +61,7 @@ def gradient_buckets(
     for name in sorted(wanted, key=lambda name: (last_writer[name], name)):
         names.append(name)
         tensor = graph.tensors[name]
-        narrower = format_ and bytes_of(format_) < bytes_of(tensor.format)
-        size += replace(tensor, format=format_).bytes if narrower else tensor.bytes
+        size += sent_bytes(tensor, format_)
         made += tensor.bytes
         ready = last_writer[name]
         if size >= bucket_bytes:
@@ -70,6 +70,12 @@ def gradient_buckets(
     if names:
         buckets.append(Bucket(tuple(names), size, made, ready))
     return tuple(buckets)
+
+
+def sent_bytes(tensor: Tensor, format_: str) -> int:
+    """Return the bytes of a gradient that is sent in this format if its own needs more; "": own."""
+    narrower = format_ and bytes_of(format_) < bytes_of(tensor.format)
+    return replace(tensor, format=format_).bytes if narrower else tensor.bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,30 +106,29 @@ def moved(plan: ResolvedPlan, graph: Graph, buckets: Mapping[str, tuple[Bucket, 
     mark_variable_ready_dense and finalize_bucket_dense; Horovod before 0.21, fusion buffer). All
     passes are one kernel.
     """
-    (size_bytes, own_bytes), kernels = passed_bytes(plan, graph), 0
+    updates = [op for op in graph.ops if op.pass_ is Pass.UPDATE]
+    (size_bytes, own_bytes), kernels = passed_bytes(plan.stack, updates, graph), 0
     chunked = plan.stack.optimizer.impl == "fused"
     size_bytes += 0.0 if chunked else own_bytes
-    if _copies(plan):
+    if copies_gradients(plan.stack):
         copied = [bucket for along in buckets.values() for bucket in along]
         size_bytes += 2.0 * (sum(bucket.made_bytes for bucket in copied) + _bytes(buckets))
         kernels = 2 * sum(len(bucket.tensors) for bucket in copied)
     return Moved(size_bytes, max(kernels, 1), own_bytes if chunked else 0.0)
 
 
-def passed_bytes(plan: ResolvedPlan, graph: Graph) -> tuple[float, float]:
-    """Return what the framework's passes over gradients read or write before the updates.
+def passed_bytes(stack: Stack, updates: Sequence[Op], graph: Graph) -> tuple[float, float]:
+    """Return what the framework's passes over gradients read or write before these updates.
 
     Over all that a rank holds, which are what its updates begin with (of shared gradients, ZeRO 2
     and 3, its part), and over those that it updates weights with: of shared states its part.
     To scale gradients back reads and writes them once. The two are returned apart.
     """
-    optimizer = plan.stack.optimizer
-    gradients = plan.stack.gradients
+    optimizer, gradients = stack.optimizer, stack.gradients
     added = round(_ADDED * (1.0 - 1.0 / max(gradients.update_interval, 1)))
     passes = gradients.sweeps + added + (2 if optimizer.loss_scale_check else 0)
     if not passes and not optimizer.clip_sweeps:
         return 0.0, 0.0
-    updates = [op for op in graph.ops if op.pass_ is Pass.UPDATE]
     given = {n for op in updates for n in op.inputs}.difference(
         n for op in updates for n in op.outputs
     )
@@ -144,7 +149,7 @@ def _updating_bytes(graph: Graph, op: Op) -> float:
 
 def held_bytes(plan: ResolvedPlan, buckets: Mapping[str, tuple[Bucket, ...]]) -> int:
     """Return the memory of buckets that are copied into: all of them, or Horovod's one buffer."""
-    if not _copies(plan):
+    if not copies_gradients(plan.stack):
         return 0
     return (
         min(_bytes(buckets), round(plan.bucket_bytes))
@@ -153,9 +158,9 @@ def held_bytes(plan: ResolvedPlan, buckets: Mapping[str, tuple[Bucket, ...]]) ->
     )
 
 
-def _copies(plan: ResolvedPlan) -> bool:
+def copies_gradients(stack: Stack) -> bool:
     """Whether gradients are copied to be sent, if only into another format."""
-    return plan.stack.gradients.bucket_copies or bool(plan.stack.gradients.reduce_dtype)
+    return stack.gradients.bucket_copies or bool(stack.gradients.reduce_dtype)
 
 
 def _bytes(buckets: Mapping[str, tuple[Bucket, ...]]) -> int:

@@ -10,12 +10,15 @@ import numpy as np
 from ridgeline.errors import RidgelineError
 from ridgeline.network.routing import routes
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.lower import pace_of
+from ridgeline.parallel.pace import pace_of, replicas_of
 from ridgeline.parallel.plans.mesh import Mesh
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.sending.symmetry import symmetry_of
 from ridgeline.parallel.sending.wires import Wires
 from ridgeline.parallel.stages.cuts import Pace
+from ridgeline.parallel.stages.overheads import Replicas
+from ridgeline.parallel.stages.schedules import SCHEDULES
+from ridgeline.software.stack import Stack
 from ridgeline.study.planner.group import Floats, Ints
 
 _FEW = 256
@@ -36,6 +39,7 @@ class Between:
         self._alike: dict[tuple[object, ...], bool] = {}
         self._passed: dict[tuple[int, int, int], Ints] = {}
         self._messages: dict[tuple[int, ...], tuple[float, float]] = {}
+        self._replicas: dict[tuple[object, ...], Replicas | None] = {}
 
     def crossing_byte_s(self, data: int, tensor: int) -> float:
         """Return the least seconds a byte of any collective of `data` ranks, so many apart.
@@ -169,10 +173,16 @@ class Between:
             self._messages[known] = min(late for late, _ in each), min(slope for _, slope in each)
         return self._messages[known]
 
-    def pace(self, plan: Plan) -> Pace | None:
+    def pace(self, plan: Plan, stack: Stack) -> Pace | None:
         """Return by what stages are cut, as `lower` does."""
-        ranks = np.arange(plan.devices, dtype=np.int64).reshape(plan.pipeline, -1)
-        return pace_of(plan, self.topology, list(ranks))
+        mesh = Mesh.of(plan)
+        place = SCHEDULES[plan.schedule].place
+        last = place(plan.pipeline * plan.virtual_stages - 1, plan.pipeline)[1]
+        known = (mesh.key, plan.zero_stage, last)
+        if known not in self._replicas:
+            self._replicas[known] = replicas_of(plan, stack, self.wires, mesh)
+        stages = [mesh.replica(k) for k in range(plan.pipeline)]
+        return pace_of(plan, self.topology, stages, self._replicas[known])
 
     def _each(self, way: tuple[int, int], ranks: int, folded: bool) -> list[tuple[float, float]]:
         """Return latency and seconds a byte of messages of ranks that lie unlike each other."""

@@ -20,6 +20,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.parallel.stages.chain import Unit, layer_starts, units
 from ridgeline.parallel.stages.partition import Cut
 from ridgeline.study.planner.group import Floats
+from ridgeline.workload.autodiff import gradient_parts
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.model import Model
 
@@ -53,14 +54,30 @@ class Told:
         return found
 
     def tells_cuts(self, cut: Cut) -> bool:
-        """Whether layers begin where they do in the whole: one in each that is repeated."""
-        if not self.more or cut == "even":
+        """Whether layers begin where they do in the whole: one in each that is repeated.
+
+        Even cuts also depend on what repeated layers share, which more of them have more of.
+        """
+        if not self.more:
             return True
+        if cut == "even":
+            return not self._share_weights()
         begins = self.starts(cut)
         layer, before = (
             begins[a : a + self.per_layer] for a in (self.at, self.at - self.per_layer)
         )
         return bool(layer.sum() == 1.0 and (layer == before).all())
+
+    def _share_weights(self) -> bool:
+        """Whether the layer that is repeated shares a weight with the one before it."""
+        unit = {i: number for number, part in enumerate(self.parts) for i in part.ops}
+        maker = {name: i for i, op in enumerate(self.graph.ops) for name in op.outputs}
+        first, middle, last = (self.at + k * self.per_layer for k in (-1, 0, 1))
+        for parts in gradient_parts(self.graph).values():
+            made = {unit[maker[name]] for name in parts if name in maker}
+            if made & set(range(first, middle)) and made & set(range(middle, last)):
+                return True
+        return False
 
     def whole(self, per_unit: Floats) -> Floats:
         """Return [U, ...] of the model, of what is known of the units here."""

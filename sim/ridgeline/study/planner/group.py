@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.parallel.stages.cuts import Pace, balance, balance_step
+from ridgeline.parallel.stages.overheads import Overheads
 from ridgeline.study.planner.crossing import Crossing
 from ridgeline.study.planner.links import LEAD, LINK, TRAIL
 from ridgeline.study.planner.played import Played
@@ -49,6 +50,8 @@ class Group:
         What units read of others.
     issued_s
         [U] seconds in which the host launches the ops of a micro-batch.
+    besides
+        What units have besides the work of a micro-batch.
     starts
         [U] 1 where a layer begins, if stages have equally many layers; None: equal times.
     around
@@ -69,6 +72,7 @@ class Group:
     crossing: Crossing
     issued_s: Floats
     send_bytes: Floats
+    besides: Overheads
     starts: Floats | None = None
     _cuts: dict[tuple[int, Pace | None], Ints] = field(default_factory=dict)
 
@@ -84,13 +88,13 @@ class Group:
                 parts = balance(self.balanced.sum(axis=1).tolist(), stages)
             else:
                 send_bytes = self.send_bytes.tolist()
-                parts = balance_step(self.balanced, stages, send_bytes, pace)
+                parts = balance_step(self.balanced, stages, send_bytes, pace, self.besides)
             self._cuts[known] = of[[p.first for p in parts] + [parts[-1].stop]].astype(np.int64)
         return self._cuts[known]
 
-    def by_stage(self, stages: int, pace: Pace | None = None) -> tuple[Floats, Floats]:
+    def by_stage(self, cut: Ints) -> tuple[Floats, Floats]:
         """Return `work` and `held` summed over the units of each stage: [stages, 5] and [., 14]."""
-        first = self.cut(stages, pace)[:-1]
+        first = cut[:-1]
         return np.add.reduceat(self.work, first), np.add.reduceat(self.held, first)
 
     def seconds(self, direction: int) -> Floats:

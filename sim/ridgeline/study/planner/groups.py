@@ -20,14 +20,16 @@ from ridgeline.parallel.division.divide import ShardedGraph, ShardingSpec, divid
 from ridgeline.parallel.division.experts import expert_weights, with_experts
 from ridgeline.parallel.division.ring import HOP
 from ridgeline.parallel.division.shard import COLLECTIVES
-from ridgeline.parallel.lower import Moving, moving, tensor_s
+from ridgeline.parallel.lower import Moving, moving
+from ridgeline.parallel.pace import with_waits
 from ridgeline.parallel.plans.layers import kind_of
 from ridgeline.parallel.plans.mesh import Mesh
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.prices import FEW_GRAPHS, Prices
 from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
 from ridgeline.parallel.sending.wires import FarMemory, Wires
-from ridgeline.parallel.stages.partition import pass_times
+from ridgeline.parallel.stages.chain import pass_times
+from ridgeline.parallel.stages.overheads import OpTimes, overheads_of
 from ridgeline.parallel.stages.places import places
 from ridgeline.parallel.steps.sums import adds, casts, sum_bytes
 from ridgeline.parallel.steps.team import Sent
@@ -99,6 +101,7 @@ class Groups:
         self._ops: dict[Key, Ops | None] = {}
         self._collective_s: dict[tuple[str, int, int, float], float] = {}
         self._moving: dict[int, Moving] = {}
+        self._meshes: dict[Key, Mesh] = {}
 
     def group(self, key: Key) -> Group | None:
         """Price a group; None where the model can not be divided so."""
@@ -167,6 +170,7 @@ class Groups:
             crossing(told, taken, key.tensor),
             whole(self._issued_s(told, ops.home)),
             whole(np.array([float(unit.send_bytes) for unit in told.parts])),
+            ops.besides.of_more(whole),
             starts,
         )
 
@@ -289,18 +293,25 @@ class Groups:
 
     def _like(self, told: Told, key: Key) -> Like:
         """Return all that the costs of a group follow from."""
-        collectives = [op for op in told.graph.ops if op.kind in COLLECTIVES and op.kind != HOP]
-        sent = [self._group_s(op, key) for op in collectives]
-        sent += [self._tensor_s(op, key) for op in collectives]
+        collectives = [op for op in told.graph.ops if op.kind in COLLECTIVES]
+        sent = [self._group_s(op, key) for op in collectives if op.kind != HOP]
+        nothing = [0.0] * len(collectives)
+        mesh, stack = self._mesh(key), self.runs.stack
+        sent += with_waits(collectives, nothing, self.wires, mesh, stack)
         return key, self._of_group(key.tensor), self._slow, tuple(sent)
 
     def _by_unit(self, told: Told, key: Key) -> Ops:
         graph, parts = told.graph, told.parts
         gradients = frozenset(weight_gradients(graph).values())
         home = _homes(told)
-        usual_s = [self._alone_s(0, cost) for cost in self.kinds[0].costs(graph)]
-        shared = (self._tensor_s(op, key) for op in graph.ops)
-        each_s = [own_s + more_s for own_s, more_s in zip(usual_s, shared, strict=True)]
+        first = self.kinds[0]  # by whose times stages are cut
+        usual = first.costs(graph)
+        usual_s = [self._alone_s(0, cost) for cost in usual]
+        each_s = with_waits(graph.ops, usual_s, self.wires, self._mesh(key), self.runs.stack)
+        launch = tuple(cost.latency_s for cost in usual)
+        times = OpTimes(tuple(usual_s), launch, *first.moving_s(), self.runs.issue_s)
+        experts = _experts(graph, key.expert)
+        besides = overheads_of(graph, home.tolist(), len(parts), times, self.runs.stack, experts)
         balanced = pass_times(graph, each_s, [part.ops for part in parts])
         costs = self._least_costs(graph.ops, graph)
         alone_s = [self._least_s(of_kinds, key.kind) for of_kinds in costs]
@@ -330,7 +341,7 @@ class Groups:
             once_s[unit, int(graph.ops[i].pass_ is Pass.UPDATE)] += alone_s[i]
         by_unit: Floats = np.stack(columns, axis=1).astype(np.float64)
         added_s: Floats = per_op[:, ACCUMULATE].astype(np.float64)
-        return Ops(told, home, seconds, added_s, by_unit, balanced, waited, once_s)
+        return Ops(told, home, seconds, added_s, by_unit, balanced, waited, once_s, besides)
 
     def _issued_s(self, told: Told, home: Ints) -> Floats:
         """Return [units] seconds in which the host launches ops of a micro-batch ahead of them."""
@@ -392,9 +403,20 @@ class Groups:
             self.made.energies[id(cost)] = energy["total"] - energy["static"]
         return self.made.energies[id(cost)]
 
-    def _tensor_s(self, op: Op, key: Key) -> float:
-        """Return the seconds of a collective by which stages are balanced, as `lower` does."""
-        return tensor_s(op, self.wires, np.arange(key.tensor))
+    def _mesh(self, key: Key) -> Mesh:
+        """Return the ranks of a plan of a group: the first of them share ops as in any other."""
+        if key not in self._meshes:
+            (high, wide), grid = key.images, key.grid
+            data = self.devices // (key.tensor * key.context * high * wide)
+            plan = Plan(
+                global_batch=data * key.micro_batch, data=data, tensor=key.tensor,
+                context=key.context, expert=key.expert, spatial=f"{high}x{wide}",
+                tensor_rows=grid.rows if grid else 1, tensor_mode=grid.mode if grid else "gather",
+                micro_batch=key.micro_batch, expert_tensor_parallel=self.runs.folds(key),
+                sequence=key.tensor if key.sequence else 1,
+            )  # fmt: skip
+            self._meshes[key] = Mesh.of(plan)
+        return self._meshes[key]
 
     def _group_s(self, op: Op, key: Key) -> float:
         """Return the least seconds of a collective between ranks that share an op, or samples."""

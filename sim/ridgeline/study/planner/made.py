@@ -10,6 +10,7 @@ from ridgeline.parallel.division.grid import Grid
 from ridgeline.parallel.lower import Moving
 from ridgeline.parallel.prices import Prices
 from ridgeline.parallel.recomputing.recompute import Mode
+from ridgeline.parallel.stages.overheads import Overheads
 from ridgeline.study.planner.few import Few, Told
 from ridgeline.study.planner.group import Floats, Group, Ints
 from ridgeline.workload.model import Model
@@ -57,7 +58,7 @@ class Ops(NamedTuple):
         [ops] unit of every op.
     seconds, added_s
         [ops] of a micro-batch; of adding its gradients to those of earlier ones.
-    work, balanced, waited, once_s
+    work, balanced, waited, once_s, besides
         Of the units of `told`, as `Group`.
     """
 
@@ -69,6 +70,7 @@ class Ops(NamedTuple):
     balanced: Floats
     waited: Floats
     once_s: Floats
+    besides: Overheads
 
 
 @dataclass

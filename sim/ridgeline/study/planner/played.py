@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.workload.autodiff import weight_gradients
+from ridgeline.workload.autodiff import gradient_parts, weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 
 if TYPE_CHECKING:
@@ -189,17 +189,11 @@ def _several(graph: Graph, taken: Taken) -> dict[str, int]:
 
 def _parts(graph: Graph, taken: Taken) -> dict[str, _Part]:
     """Return the gradients that ops make for updates; sums may be left to a collective."""
-    writer = {name: op for op in graph.ops for name in op.outputs}
-    found = {}
-    for k, (weight, gradient) in enumerate(weight_gradients(graph).items()):
-        open_ = [gradient]
-        while open_:
-            name = open_.pop()
-            op = writer.get(name)
-            if op is not None and op.kind == "add" and op.pass_ is Pass.WEIGHT_GRADIENT:
-                open_ += op.inputs
-            elif op is not None:
-                found[name] = _Part(k if name != gradient else -1, weight in taken.experts)
+    gradients, found = weight_gradients(graph), {}
+    for k, (weight, parts) in enumerate(gradient_parts(graph).items()):
+        for name in parts:
+            tied = k if name != gradients[weight] else -1
+            found[name] = _Part(tied, weight in taken.experts)
     return found
 
 

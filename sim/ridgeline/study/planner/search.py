@@ -56,7 +56,8 @@ class Searcher:
     objective: Objective
     space: Space
     groups: Groups
-    cuts: dict[tuple[Key, int, int, int, bool, int], Staged] = field(default_factory=dict)
+    cuts: dict[tuple[Key, int, int, int, bool, bytes], Staged] = field(default_factory=dict)
+    where: dict[tuple[Key, int, int, int, bool, int, int], Staged] = field(default_factory=dict)
     messages: dict[tuple[int, bool], Messages] = field(default_factory=dict)
 
     @property
@@ -280,18 +281,22 @@ class Searcher:
     def _cut(self, group: Group, i: int) -> Staged:
         key, s = self.key(i), self.space
         unlike = bool(self.folded[i] or self.in_slices[i])
-        m = int(s.micro_batches[i])
-        cut = (key, int(s.schedule[i]), int(s.pipeline[i]), int(s.chunks[i]), unlike, m)
-        if cut not in self.cuts:
+        m, zero = int(s.micro_batches[i]), int(s.sharding[i])
+        of = (key, int(s.schedule[i]), int(s.pipeline[i]), int(s.chunks[i]), unlike)
+        if (*of, m, zero) not in self.where:
             plan = self.runs.resolved(s.plan(i)) if unlike else s.plan(i)
             between = self.groups.between
-            known = self.messages.setdefault((plan.pipeline, between.folds(plan)), {})
-            sends = PlanSends(self.groups, plan, key, known)
-            pace = between.pace(plan) if self.runs.cut == "even" else None
-            self.cuts[cut] = staged(
-                group, plan.schedule, plan.pipeline, plan.virtual_stages, sends, pace
-            )
-        return self.cuts[cut]
+            pace = between.pace(plan, self.runs.stack) if self.runs.cut == "even" else None
+            where = group.cut(plan.pipeline * plan.virtual_stages, pace)
+            cut = (*of, where.tobytes())
+            if cut not in self.cuts:
+                known = self.messages.setdefault((plan.pipeline, between.folds(plan)), {})
+                sends = PlanSends(self.groups, plan, key, known)
+                self.cuts[cut] = staged(
+                    group, plan.schedule, plan.pipeline, plan.virtual_stages, sends, where
+                )
+            self.where[*of, m, zero] = self.cuts[cut]
+        return self.where[*of, m, zero]
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.parallel.stages.cuts import Pace
 from ridgeline.parallel.stages.schedules import SCHEDULES
 from ridgeline.study.planner.group import ENERGY, Floats, Group
 from ridgeline.study.planner.held import (
@@ -45,8 +44,8 @@ class Staged:
     ----------
     sends
         What messages between stages take.
-    pace
-        By which it is cut.
+    cut
+        [chunks * stages + 1] the first unit of every part, and the number of units.
     energy_j
         Of one micro-batch on one rank of every stage, together.
     issued_s
@@ -63,7 +62,7 @@ class Staged:
     stages: int
     chunks: int
     sends: Sends
-    pace: Pace | None
+    cut: Ints
     energy_j: float
     issued_s: float
     held: Floats
@@ -72,7 +71,7 @@ class Staged:
     @cached_property
     def time(self) -> Timed:
         """What a step takes at least."""
-        return timed(self.group, self.name, self.stages, self.chunks, self.sends, self.pace)
+        return timed(self.group, self.name, self.stages, self.chunks, self.sends, self.cut)
 
     def bound(
         self, micro_batches: int, shares: Shares, time_of: TimeOf | None, *, alone: bool = False
@@ -116,28 +115,25 @@ class Staged:
         return float(np.maximum(fullest, states + gradients).max())
 
 
-def staged(
-    group: Group, name: str, stages: int, chunks: int, sends: Sends, pace: Pace | None = None
-) -> Staged:
+def staged(group: Group, name: str, stages: int, chunks: int, sends: Sends, cut: Ints) -> Staged:
     """Cut a group of plans."""
-    n = stages * chunks
-    work, held = group.by_stage(n, pace)
-    issued = np.add.reduceat(group.issued_s, group.cut(n, pace)[:-1])
+    work, held = group.by_stage(cut)
+    issued = np.add.reduceat(group.issued_s, cut[:-1])
     return Staged(
         group=group,
         name=name,
         stages=stages,
         chunks=chunks,
         sends=sends,
-        pace=pace,
+        cut=cut,
         energy_j=float(work[:, ENERGY].sum()),
         issued_s=float(issued.reshape(chunks, stages).sum(axis=0).max()),
         held=held.reshape(chunks, stages, -1),
-        beside=np.zeros((3, stages)) if splits(name, stages) else _beside(group, stages, n, pace),
+        beside=np.zeros((3, stages)) if splits(name, stages) else _beside(group, stages, cut),
     )
 
 
-def _beside(group: Group, stages: int, n: int, pace: Pace | None) -> Floats:
+def _beside(group: Group, stages: int, cut: Ints) -> Floats:
     """Return `Staged.beside`: that of a unit, less what is kept of others and not needed then.
 
     That is all of later units of the stage, whose backward pass is done, and what is EARLY of those
@@ -145,9 +141,8 @@ def _beside(group: Group, stages: int, n: int, pace: Pace | None) -> Floats:
     """
     until = np.cumsum(group.held[:, KEPT])
     gone = np.cumsum(group.held[:, EARLY]) - group.held[:, EARLY]
-    cut = group.cut(n, pace)[-stages - 1 :].tolist()
     found = np.zeros((3, stages))
-    for stage, (a, b) in enumerate(pairwise(cut)):
+    for stage, (a, b) in enumerate(pairwise(cut[-stages - 1 :].tolist())):
         others = until[b - 1] - until[a:b] + gone[a:b] - gone[a]
         for row, column in enumerate((BESIDE, SCATTERED, GATHERED)):
             found[row, stage] = (group.held[a:b, column] - others).max(initial=0.0)

@@ -10,7 +10,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.parallel.stages.cuts import Pace
 from ridgeline.parallel.stages.schedules import SCHEDULES, SlotArrays
 from ridgeline.study.planner.group import Floats, Group, Ints
 from ridgeline.study.planner.passing import (
@@ -291,13 +290,11 @@ def slots_of(name: str, stages: int, m: int, chunks: int) -> SlotArrays:
     return SCHEDULES[name].arrays(stages, m, chunks)
 
 
-def timed(
-    group: Group, name: str, stages: int, chunks: int, sends: Sends, pace: Pace | None = None
-) -> Timed:
+def timed(group: Group, name: str, stages: int, chunks: int, sends: Sends, cut: Ints) -> Timed:
     """Cut a group of plans."""
     n = stages * chunks
     part = np.empty(len(group.work), np.int64)
-    parts_of(group.cut(n, pace), part)
+    parts_of(cut, part)
     first, of, marks = np.full((3, 4, n), -1, np.int64)
     sent_s, gather_s = np.zeros((2, 2, n))
     for direction in (FORWARD, SHORT if splits(name, stages) else WHOLE):
