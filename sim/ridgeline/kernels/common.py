@@ -75,10 +75,11 @@ class Common:
         moved: dict[str, Moved] = {}
         if kind.found is not None and op is not None and kind.graph is not None:
             levels = keeping(device)
-            for level, name in enumerate((*levels, device.far_memory)):
-                moved[name] = passing(op, kind.graph, kind.found, level)
-                traffic[name] = moved[name].total
-            kept = stayed(op, kind.graph, kind.found, levels)
+            passed = passing(op, kind.graph, kind.found, len(levels))
+            for name, each in zip((*levels, device.far_memory), passed, strict=True):
+                moved[name] = each
+                traffic[name] = each.total
+            kept = stayed(passed, levels)
         if op is not None and op.kind == HOST_INPUT.name:
             return self._from_host(
                 kind, OpCost(0.0, traffic_bytes=traffic, moved=moved, kept_bytes=kept)

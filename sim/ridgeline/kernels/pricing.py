@@ -92,12 +92,11 @@ def price_all(
         if given is not None:
             names = mappable(machine, names, given)
         by_engine = [
-            _at_the_limit(
+            _within_limit(
                 _on_engine(alike, machine, name, format_, given, search),
                 alike, machine, name, format_, common,
+                anew=given is None and machine.engines[name].kind in WAVES,
             )
-            if given is None and machine.engines[name].kind in WAVES
-            else _on_engine(alike, machine, name, format_, given, search)
             for name in names
         ]  # fmt: skip
         for kind, *found in zip(alike, *by_engine, strict=True):
@@ -105,8 +104,8 @@ def price_all(
             assert kind.op is not None
             those = engines_with_kernels(kind.op, names, device)
             done = [cost for name, cost in zip(names, found, strict=True) if name in those]
-            able_to = [common.power.limited(cost) for cost in (*done, *more)]
-            costs[kind] = _fastest(able_to, common.rates)
+            limited = (common.power.limited(cost) for cost in more)
+            costs[kind] = _fastest([*done, *limited], common.rates)
             if given is None and unfolding.applies(kind.op):
                 costs[kind] = _image_by_image(kind, common, machine, names, format_)
             elif pieces.applies(kind.op):
@@ -198,37 +197,47 @@ def _fastest(costs: Sequence[OpCost], rates: Mapping[str, float]) -> OpCost:
     return min(costs, key=lambda cost: (not cost.calibrated, cost.spans(rates).time_s))
 
 
-def _at_the_limit(
+def _within_limit(
     costs: Sequence[OpCost],
     kinds: Sequence[Alike],
     device: Device,
     name: str,
     format_: str,
     common: Common,
+    *,
+    anew: bool,
 ) -> list[OpCost]:
-    """Choose kernels anew where the power limit lowers the clock: the fastest one within the limit.
+    """Return what ops cost at the clock that the power limit leaves.
 
     A kernel that is slower at full clock, and moves less, may be faster then. Without this, an op
     on a device with more bandwidth could be slower: its fastest kernel would be one that draws
     more. All are looked at that at full clock take less than the best one takes within the limit.
+
+    Parameters
+    ----------
+    anew
+        Whether kernels are chosen anew where the limit lowers the clock.
     """
     power, rates = common.power, common.rates
-    found = list(costs)
-    if power.limit is None:
-        return found
-    for i, (kind, cost) in enumerate(zip(kinds, costs, strict=True)):
-        limited_s = power.limited(cost).spans(rates).time_s
-        if limited_s <= cost.spans(rates).time_s or kind.op is None:
+    found = []
+    for kind, cost in zip(kinds, costs, strict=True):
+        best = power.limited(cost)
+        found.append(best)
+        if not anew or best is cost or kind.op is None:
+            continue
+        best_s = best.spans(rates).time_s
+        if best_s <= cost.spans(rates).time_s:
             continue
         (job,) = _jobs([kind], device, name, format_)
         smaller = min(1.0, cost.issued, *cost.stored) * unmasked(kind.op)  # by zeros and masks
         for least_s, one in kernels_of(job, device, name, format_):
-            if smaller * least_s >= limited_s:
+            if smaller * least_s >= best_s:
                 break
             (tried,) = _on_engine([kind], device, name, format_, None, FAST, one)
-            time_s = power.limited(tried).spans(rates).time_s
-            if time_s < limited_s:
-                limited_s, found[i] = time_s, tried
+            tried = power.limited(tried)
+            time_s = tried.spans(rates).time_s
+            if time_s < best_s:
+                best_s, found[-1] = time_s, tried
     return found
 
 
@@ -277,8 +286,8 @@ def _kept(kind: Alike, levels: int) -> Moved:
     """Bytes of a contraction that levels before the farthest memory have kept from other ops."""
     if kind.found is None or kind.op is None or kind.graph is None:
         return NOTHING
-    whole, beyond = (passing(kind.op, kind.graph, kind.found, at) for at in (0, levels))
-    return whole.less(beyond)
+    passed = passing(kind.op, kind.graph, kind.found, levels)
+    return passed[0].less(passed[-1])
 
 
 class _Assembly:
@@ -322,8 +331,9 @@ class _Assembly:
             waiting_s = _waits(dense, far)
         kept_bytes: dict[str, float] = {}
         if kind.found is not None:
-            self._keep(moved, op, graph, kind.found)
-            kept_bytes = stayed(op, graph, kind.found, self.kept)
+            passed = passing(op, graph, kind.found, len(self.kept))
+            self._keep(moved, passed)
+            kept_bytes = stayed(passed, self.kept)
         moved[self.far] = zeros.moved(far)
         registers = self._in_registers(flops * zeros.issued, operands, dense)
         for level in self.registers:
@@ -363,12 +373,11 @@ class _Assembly:
         cost = self.common.with_levels(cost)
         return cost if dense.copying_s is None else _waiting(cost, dense.copying_s, self.common)
 
-    def _keep(self, moved: dict[str, Moved], op: Op, graph: Graph, found: Found) -> None:
+    def _keep(self, moved: dict[str, Moved], passed: Sequence[Moved]) -> None:
         """Let levels pass what nearer ones have not kept of an op's operands.
 
         Caches of a processor pass each operand once, whatever its library copies besides.
         """
-        passed = [passing(op, graph, found, at) for at in range(len(self.kept) + 1)]
         if self.engine.kind == "cores":
             moved |= dict(zip(self.kept, passed, strict=False))
             return

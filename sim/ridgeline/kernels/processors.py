@@ -151,6 +151,7 @@ class _Levels:
     """Memory levels of a device as the processors' kernels meet them."""
 
     def __init__(self, device: Device) -> None:
+        self.device = device
         far = device.memory[device.far_memory]
         assert far.bandwidth is not None
         self.far_rate = far.bandwidth.value * far.achievable.value
@@ -163,6 +164,21 @@ class _Levels:
         self.near_rate, self.inner_rate = _slowest(common), _slowest(self.inner.values())
         self.round_latency_s = 2 * far.latency.value if far.latency is not None else 0.0
         self.processors = next(iter(device.memory.values())).instances.value
+        self._able: dict[tuple[str, str], Processor] = {}
+
+    def processor(self, engine: str, format_: str) -> Processor:
+        """Return what tiles of an engine in a format need of one processor."""
+        found = self._able.get((engine, format_))
+        if found is None:
+            near = near_levels(self.device).values()
+            shared = next((level for level in near if is_private(level, self.device)), None)
+            registers = next(iter(self.device.memory.values()))
+            found = self._able[engine, format_] = Processor(
+                registers.capacity.value / self.processors,
+                math.inf if shared is None else shared.capacity.value / self.processors,
+                bytes_of(accumulator_of(self.device.engines[engine], format_)),
+            )
+        return found
 
 
 def _tried(
@@ -182,7 +198,9 @@ def _tried(
             fill = padding(op.loops)
         described = _by_library(op, operands, device, engine, format_, found[0])
         tiles, least_sum, resident, said = (
-            _menu(op, device, engine, format_) if described is None else described.menu
+            _menu(op, device, engine, levels.processor(engine, format_))
+            if described is None
+            else described.menu
         )
         steps = _steps(op, operands)
         a, b = operands.a_bytes / steps, operands.b_bytes  # each product reads all of the weights
@@ -393,7 +411,7 @@ class _Menu(NamedTuple):
     said: str = "the default menu (no `tiles` stated)"
 
 
-def _menu(op: Op, device: Device, name: str, format_: str) -> _Menu:
+def _menu(op: Op, device: Device, name: str, processor: Processor) -> _Menu:
     """Return the menu of the library that does an op.
 
     Convolutions and recurrences are kernels of another one than products, of which a device's file
@@ -402,16 +420,6 @@ def _menu(op: Op, device: Device, name: str, format_: str) -> _Menu:
     that its file states, it has those.
     """
     engine = device.engines[name]
-    registers = next(iter(device.memory.values()))
-    many = registers.instances.value
-    shared = next(
-        (level for level in near_levels(device).values() if is_private(level, device)), None
-    )
-    processor = Processor(
-        registers.capacity.value / many,
-        math.inf if shared is None else shared.capacity.value / many,
-        bytes_of(accumulator_of(engine, format_)),
-    )
     least_sum = LEAST_SUM if engine.least_sum is None else engine.least_sum.value
     if not device.achievable:
         tiles, resident = menu(processor, None if engine.tiles is None else engine.tiles.value)

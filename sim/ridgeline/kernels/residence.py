@@ -204,9 +204,9 @@ def on_host(device: Device) -> bool:
     return any(engine.kind == "cores" for engine in device.engines.values())
 
 
-def stayed(op: Op, graph: Graph, found: Found, levels: Sequence[str]) -> dict[str, float]:
-    """Bytes that an op finds in each of the levels that keep tensors."""
-    past = [passing(op, graph, found, at).total for at in range(len(levels) + 1)]
+def stayed(passed: Sequence[Moved], levels: Sequence[str]) -> dict[str, float]:
+    """Bytes that an op finds in each of the levels that keep tensors; see `passing`."""
+    past = [moved.total for moved in passed]
     return {
         name: before - beyond
         for name, before, beyond in zip(levels, past, past[1:], strict=False)
@@ -214,25 +214,34 @@ def stayed(op: Op, graph: Graph, found: Found, levels: Sequence[str]) -> dict[st
     }
 
 
-def passing(op: Op, graph: Graph, found: Found, level: int) -> Moved:
-    """Bytes of an op's operands, each as often as it is streamed, that come from a level or beyond.
+def passing(op: Op, graph: Graph, found: Found, levels: int) -> list[Moved]:
+    """Bytes of an op's operands, each as often as it is streamed, that pass each level.
+
+    Of the first level that keeps tensors, all of them; of each other, and of the memory behind,
+    those that come from there or beyond.
 
     Parameters
     ----------
-    level
-        Its place among the caches that keep tensors; their number is that of the memory behind.
+    levels
+        How many keep tensors.
     """
+    names = (*op.inputs, *op.outputs)
     reads = op.input_passes or (1,) * len(op.inputs)
     writes = op.output_passes or (1,) * len(op.outputs)
-    sizes = [
-        float(passes * graph.tensors[name].bytes) * min(1.0, max(0.0, at - level + 1.0))
-        for name, passes, at in zip(
-            (*op.inputs, *op.outputs), (*reads, *writes), found, strict=True
-        )
+    whole = [
+        float(passes * graph.tensors[name].bytes)
+        for name, passes in zip(names, (*reads, *writes), strict=True)
     ]
-    inputs = len(op.inputs)
-    a, b = (sizes[i] if i < min(inputs, 2) else 0.0 for i in range(2))
-    return Moved(a, b, sum(sizes[min(inputs, 2) :]))
+    inputs = min(len(op.inputs), 2)
+    each = []
+    for level in range(levels + 1):
+        sizes = [
+            size * min(1.0, max(0.0, at - level + 1.0))
+            for size, at in zip(whole, found, strict=True)
+        ]
+        a, b = (sizes[i] if i < inputs else 0.0 for i in range(2))
+        each.append(Moved(a, b, sum(sizes[inputs:])))
+    return each
 
 
 def unheld_of(found: Found | None) -> tuple[float, float, float] | None:
@@ -291,18 +300,16 @@ _STANDING = frozenset(
 def _residence(
     same: Same, capacities: tuple[float, ...], is_host: bool = True, weights: bool = True
 ) -> dict[int, Found]:
-    """Play the touches of two steps; the same graph is played once.
+    """Compare what was touched since with the capacities.
 
     Parameters
     ----------
     weights
         Whether the levels hold weights, or these have memories of their own.
     """
-    memory = _Memory(same.graph, is_host, weights)
-    for _ in range(_STEPS_ON_HOST if is_host else _STEPS):
-        depths = memory.step()
+    depths = _depths(same, frozenset(), is_host, weights)
     return {
-        id(op): tuple(bisect_left(capacities, depth) for depth in found)
+        id(op): tuple([bisect_left(capacities, depth) for depth in found])
         for op, found in zip(same.graph.ops, depths, strict=True)
     }
 
@@ -327,7 +334,7 @@ def _with_staying(
     capacities = tuple(accumulate(left, max))
     found = dict[int, Found]()
     aside, storage = frozenset(chosen), storages(graph)
-    for op, depths in zip(graph.ops, _depths(same, aside), strict=True):
+    for op, depths in zip(graph.ops, _depths(same, aside, False, True), strict=True):
         names = (*op.inputs, *op.outputs)
         at = len(rooms) if op.pass_ is Pass.UPDATE else place
         found[id(op)] = tuple(
@@ -338,9 +345,10 @@ def _with_staying(
 
 
 @lru_cache(maxsize=32)
-def _depths(same: Same, staying: frozenset[str]) -> list[list[float]]:
-    memory = _Memory(same.graph, False, True, staying)
-    for _ in range(_STEPS):
+def _depths(same: Same, staying: frozenset[str], is_host: bool, weights: bool) -> list[list[float]]:
+    """Play the touches of some steps; return those of the last, the same for all capacities."""
+    memory = _Memory(same.graph, is_host, weights, staying)
+    for _ in range(_STEPS_ON_HOST if is_host else _STEPS):
         depths = memory.step()
     return depths
 

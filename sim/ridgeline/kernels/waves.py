@@ -94,11 +94,16 @@ class Processor:
 
     def able(self, tiles: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
         """Return the tiles of a library's menu that fit; the smallest one is always there."""
-        found = tuple(tile for tile in tiles if self.can_run(*tile))
-        return found or (min(tiles, key=lambda tile: tile[0] * tile[1]),)
+        return _able(self, tiles)
 
 
 _MOST_RESIDENT = 32  # thread blocks of an SM (NVIDIA, CUDA C++ Programming Guide, compute 8.0, 9.0)
+
+
+@cache
+def _able(processor: Processor, tiles: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+    found = tuple(tile for tile in tiles if processor.can_run(*tile))
+    return found or (min(tiles, key=lambda tile: tile[0] * tile[1]),)
 
 
 @cache
