@@ -36,7 +36,7 @@ from ridgeline.study.relative import EFFICIENCY
 from ridgeline.study.validate import find_suite, shipped
 from ridgeline.study.validate.normal import NormalRow
 from ridgeline.study.validate.outcome import Outcome
-from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.rows import MeasuredRow, read_rows
 from ridgeline.study.validate.statistics import weighted_quantile
 from ridgeline.study.written_fields import assignments, written
 
@@ -56,7 +56,7 @@ class Drawn(NamedTuple):
     """A row of a suite."""
 
     suite: str
-    row: Row
+    row: MeasuredRow
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Effect:
 
 def drawn_rows(suite: str, most: int) -> Iterator[Drawn]:
     """Yield at most so many rows of each group that a suite can predict."""
-    groups: dict[str, list[Row]] = defaultdict(list)
+    groups: dict[str, list[MeasuredRow]] = defaultdict(list)
     for row in read_rows(shipped(suite)):
         of_several = row.text("quantity") == EFFICIENCY
         if suite in {"single-device", "multi-device"} and of_several != (suite == "multi-device"):
@@ -106,14 +106,14 @@ def effect_of(drawn: Drawn) -> Effect | None:
             continue
         off = {path: default, **{other: defaults()[other] for other in TOGETHER.get(path, ())}}
         changed = {**row.values, "overrides": written({**said, **off})}
-        found = _error(suite, Row(row.file, row.line, changed))
+        found = _error(suite, MeasuredRow(row.file, row.line, changed))
         if found is not None:
             without[path] = found
     source = row.text("source").split("@")[0].split()[0]
     return Effect(suite, row.text("group"), NormalRow.of(row).device, source, error, without)
 
 
-def _error(suite: str, row: Row) -> float | None:
+def _error(suite: str, row: MeasuredRow) -> float | None:
     """Return how far a prediction is off: a share, or points of an efficiency."""
     try:
         if suite == "mlperf":  # of whole runs

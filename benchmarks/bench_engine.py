@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ridgeline.engine import Phase, Program, ProgramBuilder, Timeline, run, run_reference
+from ridgeline.engine import WorkPhase, Program, ProgramBuilder, Timeline, run, run_reference
 
 
 def chains(n_tasks: int, n_streams: int) -> Program:
@@ -24,7 +24,7 @@ def chains(n_tasks: int, n_streams: int) -> Program:
     engines = [builder.add_resource(f"engine {s}", 1e12) for s in streams]
     rng = np.random.default_rng(0)
     rows = [
-        [builder.add_cost([Phase(1e-6, {engine: work})]) for work in rng.uniform(1e6, 1e9, 20)]
+        [builder.add_cost([WorkPhase(1e-6, {engine: work})]) for work in rng.uniform(1e6, 1e9, 20)]
         for engine in engines
     ]
     picks = rng.integers(0, 20, n_tasks).tolist()
@@ -45,7 +45,7 @@ def flows(n_tasks: int, n_streams: int, block: int) -> Program:
     rows = [
         [
             builder.add_cost(
-                [Phase(1e-6, {up[s]: size, down[s - s % block + int(peer)]: size})],
+                [WorkPhase(1e-6, {up[s]: size, down[s - s % block + int(peer)]: size})],
             )
             for size, peer in zip(
                 rng.uniform(1e5, 1e6, 20), rng.integers(0, block, 20), strict=True
@@ -67,7 +67,7 @@ def rings(n_collectives: int, n_ranks: int) -> tuple[Program, int]:
     rounds = 2 * (n_ranks - 1)
     for half in (0, 1):
         works = dict.fromkeys(links, 1e5 * (1 + half))
-        row = builder.add_cost([Phase(1e-6, works, repeat=rounds)])
+        row = builder.add_cost([WorkPhase(1e-6, works, repeat=rounds)])
         group = builder.add_group(streams[half * n_ranks : (half + 1) * n_ranks])
         for _ in range(n_collectives // 2):
             builder.add_task("collective", "all-reduce", group=group, cost=row)

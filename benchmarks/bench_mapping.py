@@ -20,7 +20,7 @@ from pathlib import Path
 import ridgeline as rl
 from ridgeline.hardware import load_device
 from ridgeline.kernels.mapping.device import machine_of
-from ridgeline.kernels.mapping.machine import Buffer, Machine
+from ridgeline.kernels.mapping.machine import Buffer, MappingMachine
 from ridgeline.kernels.mapping.mapper import Mapper, forget, map_contraction
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
@@ -39,7 +39,7 @@ def cpu_s(work: Callable[[], object], repeats: int = 1) -> float:
     return min(series)
 
 
-def search_s(loops: Gemm | Conv, pass_: Pass, machine: Machine, mapper: Mapper) -> float:
+def search_s(loops: Gemm | Conv, pass_: Pass, machine: MappingMachine, mapper: Mapper) -> float:
     """CPU seconds of one search that remembers nothing."""
 
     def afresh() -> None:

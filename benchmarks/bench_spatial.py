@@ -26,14 +26,14 @@ from dataclasses import replace
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
-from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
+from ridgeline.kernels.bsp import ElementSizes, EqualTiles, best_plan
 from ridgeline.kernels.spatial import space
-from ridgeline.kernels.spatial.clock import Machine
+from ridgeline.kernels.spatial.clock import CycleMachine
 from ridgeline.kernels.spatial.constraints import FREE
 from ridgeline.kernels.spatial.dataflows import DATAFLOWS
-from ridgeline.kernels.spatial.machine import Elements, Prices, elements_of
-from ridgeline.kernels.spatial.nest import LOOPS, Layout, Loop, Nest, nest_of
-from ridgeline.kernels.spatial.search import Found, best_layout, evaluate
+from ridgeline.kernels.spatial.machine import Elements, LayoutPrices, elements_of
+from ridgeline.kernels.spatial.nest import LOOPS, SpatialLayout, TemporalLoop, ConvolutionNest, nest_of
+from ridgeline.kernels.spatial.search import FoundLayout, best_layout, evaluate
 from ridgeline.workload.graph import Conv, Gemm
 
 FLOWS = sorted(DATAFLOWS)
@@ -50,7 +50,7 @@ def eyeriss() -> Elements:
     return elements_of(array, words, far.value / (2 * array.clock.value))
 
 
-def random_nest(rng: random.Random, limit: int) -> Nest:
+def random_nest(rng: random.Random, limit: int) -> ConvolutionNest:
     while True:
         sizes = [1] * 8
         for _ in range(rng.randint(2, 5)):
@@ -58,7 +58,7 @@ def random_nest(rng: random.Random, limit: int) -> Nest:
         if math.prod(sizes) <= limit:
             break
     few = (1, 1, 2)
-    return Nest(
+    return ConvolutionNest(
         tuple(sizes),
         (rng.choice(few), rng.choice(few)),
         (rng.choice(few), rng.choice(few)),
@@ -72,7 +72,7 @@ def random_elements(rng: random.Random, largest: int) -> Elements:
     def flag() -> bool:
         return rng.random() < 0.6
 
-    networks = Machine(
+    networks = CycleMachine(
         width(), width(), width(), width(), flag(), flag(), flag(), flag(), flag(),
         rng.choice((1, 1, 2)), rng.choice((0, 0, 5)),
     )  # fmt: skip
@@ -86,21 +86,21 @@ def random_elements(rng: random.Random, largest: int) -> Elements:
         held=frozenset(rng.choice(("xwy", "xwy", "xy", "xw", "wy"))),  # type: ignore[arg-type]
         adds_along=frozenset(rng.choice((("rows",), ("rows", "columns"), ()))),
         dataflows=(rng.choice(FLOWS),),
-        prices=Prices(near_cycles=rng.choice((0.0, 0.0, 0.3)), near_j=1.0, far_j=100.0),
+        prices=LayoutPrices(near_cycles=rng.choice((0.0, 0.0, 0.3)), near_j=1.0, far_j=100.0),
     )
 
 
-def every_layout(nest: Nest, elements: Elements) -> Iterator[Layout]:
+def every_layout(nest: ConvolutionNest, elements: Elements) -> Iterator[SpatialLayout]:
     """All layouts that a dataflow allows, one after the other."""
     for flow in DATAFLOWS[elements.dataflows[0]]:
         tiles = space.element_tiles(nest, elements, flow, FREE)
         axes = [space.spreads(nest, elements, flow, FREE, axis) for axis in ("rows", "columns")]
         orders = space.orders_of(nest, flow, FREE)
         for tile, rows, columns in itertools.product(tiles, *axes):
-            base = Layout(tile, rows, columns, ())
+            base = SpatialLayout(tile, rows, columns, ())
             trips = {d: -(-nest.size(d) // base.array_tile[d]) for d in LOOPS}
             nested = dict.fromkeys(
-                tuple(Loop(d, trips[d]) for d in order if trips[d] > 1) for order in orders
+                tuple(TemporalLoop(d, trips[d]) for d in order if trips[d] > 1) for order in orders
             )
             for loops in nested:
                 for cut in range(len(loops) + 1):
@@ -109,8 +109,8 @@ def every_layout(nest: Nest, elements: Elements) -> Iterator[Layout]:
                         d, trip = loops[cut].of, loops[cut].trips
                         cuts += [
                             (
-                                (*loops[:cut], Loop(d, -(-trip // most))),
-                                (Loop(d, most), *loops[cut + 1 :]),
+                                (*loops[:cut], TemporalLoop(d, -(-trip // most))),
+                                (TemporalLoop(d, most), *loops[cut + 1 :]),
                             )
                             for most in range(2, trip)
                         ]
@@ -120,7 +120,7 @@ def every_layout(nest: Nest, elements: Elements) -> Iterator[Layout]:
                             yield layout
 
 
-def brute_force(nest: Nest, elements: Elements) -> tuple[Found | None, int]:
+def brute_force(nest: ConvolutionNest, elements: Elements) -> tuple[FoundLayout | None, int]:
     """The best of all layouts, each of them counted; how many there are."""
     best, seen = None, 0
     for layout in every_layout(nest, elements):
@@ -131,7 +131,7 @@ def brute_force(nest: Nest, elements: Elements) -> tuple[Found | None, int]:
     return best, seen
 
 
-def searched(nest: Nest, elements: Elements) -> Found | None:
+def searched(nest: ConvolutionNest, elements: Elements) -> FoundLayout | None:
     try:
         return best_layout.__wrapped__(nest, elements)
     except RidgelineError:
@@ -166,7 +166,7 @@ def bench_search(rng: random.Random, cases: int) -> None:
 def bench_layers() -> None:
     on_eyeriss = eyeriss()
     large = Elements(
-        128, 128, Machine(64, 64, 64, 64, True, True, True, True, True, 1, 0), (16, 16, 16), 2**20,
+        128, 128, CycleMachine(64, 64, 64, 64, True, True, True, True, True, 1, 0), (16, 16, 16), 2**20,
         64.0, frozenset("xwy"), frozenset({"rows"}), ("any",),
     )  # fmt: skip
     layers = {
@@ -236,7 +236,7 @@ def spatial_pair(rng: random.Random) -> tuple[str, float, float, float] | None:
 
 def tiles_pair(rng: random.Random) -> tuple[str, float, float, float] | None:
     product = Gemm(*(rng.randint(1, 150) for _ in "mnkb"[:3]), rng.choice((1, 1, 3)))
-    less = Tiles(
+    less = EqualTiles(
         rng.randint(1, 40), rng.randint(16, 8000), 64e9,
         (rng.choice((1, 4)), rng.choice((1, 4, 16)), rng.choice((1, 4, 16))), 1 / 6.4e9,
         rng.choice((0.0, 1e-8, 1e-6)), rng.choice((0.0, 1e-7)),
@@ -245,7 +245,7 @@ def tiles_pair(rng: random.Random) -> tuple[str, float, float, float] | None:
     now, factor = getattr(less, field), rng.choice((1.1, 1.5, 2, 3))
     better = now / factor if field.endswith("_s") and field != "flop_per_s" else now * factor
     more = less._replace(**{field: math.ceil(better) if isinstance(now, int) else better})
-    sizes = Sizes(2, 2, 2, 4)
+    sizes = ElementSizes(2, 2, 2, 4)
     try:
         before, after = best_plan(product, sizes, less), best_plan(product, sizes, more)
     except RidgelineError:

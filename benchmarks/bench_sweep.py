@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 import ridgeline as rl
-from ridgeline.study.store import Store
+from ridgeline.study.store import RowStore
 from ridgeline.study.sweep import Sweep, prepare, write_rows
 
 ARRAY = "cluster.device.engines.mxu.array"
@@ -43,7 +43,7 @@ MIB = 1024
 def swept(sweep: Sweep, folder: Path, processes: int) -> tuple[float, float, bytes]:
     """Seconds of CPU time, of this process and of those that it started, and of the clock."""
     out, start, used = folder / f"rows-{processes}.csv", time.monotonic(), cpu_s()
-    with Store(folder / f"rows-{processes}.jsonl") as store:
+    with RowStore(folder / f"rows-{processes}.jsonl") as store:
         sweep.run(store, processes)
         write_rows(sweep.rows(store), out)
     for child in multiprocessing.active_children():  # their time counts when they have ended

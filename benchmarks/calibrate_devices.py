@@ -17,7 +17,7 @@ from ridgeline.hardware import load_device
 from ridgeline.study.calibrate.kernel_shares import (
     BLOCK,
     Fraction,
-    Kernel,
+    KernelShare,
     class_share,
     fractions_of,
 )
@@ -58,7 +58,7 @@ def yaml_block(fractions: Iterable[Fraction], launch_s: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-def table(fractions: Iterable[Fraction], kernels: Sequence[Kernel]) -> str:
+def table(fractions: Iterable[Fraction], kernels: Sequence[KernelShare]) -> str:
     """Write the residuals for people: of the kernels that count, and of all."""
     lines = [
         f"{'class':58} {'fraction':>8} {'count':>5} {'med err':>8} {'med |err|':>9} "

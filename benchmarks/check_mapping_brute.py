@@ -21,14 +21,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from oracles.mapping_tiles import Played, least_of, play
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.axes import dims_of
-from ridgeline.kernels.mapping.machine import Machine, Split, problem
+from ridgeline.kernels.mapping.machine import MappingMachine, Split, problem
 from ridgeline.kernels.mapping.mapper import DENSITY, Base, Mapper, Objective, map_contraction
 from ridgeline.kernels.mapping.mapping import FAR
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.search import ORDERS
 from ridgeline.kernels.mapping.space import listed
-from ridgeline.kernels.systolic.closed_form import Schedule
-from ridgeline.kernels.systolic.partition import Arrays, Network
+from ridgeline.kernels.systolic.closed_form import FoldSchedule
+from ridgeline.kernels.systolic.partition import Arrays, ArrayChain
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)
@@ -54,7 +54,7 @@ def contraction(rng: random.Random) -> Contraction:
     return conv, rng.choice([Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT])
 
 
-def machine(rng: random.Random) -> Machine:
+def machine(rng: random.Random) -> MappingMachine:
     """Draw a machine with one level of buffers, whose ports loads and stores share."""
     capacity = float(rng.randint(20, 600))
     near_byte_s = rng.choice([0.0, 0.125, 1.0])
@@ -70,10 +70,10 @@ def machine(rng: random.Random) -> Machine:
     fold, edge = rng.choice(["serial", "pipelined", "overlapped"]), rng.choice(["exact", "full"])
     arrays = Arrays(
         rng.randint(1, 4), rng.randint(1, 4), rng.randint(1, 3),
-        tuple(Schedule(flow, fold, edge) for flow in flows),
-        rng.choice([None, Network(1, 2.0)]), rng.random() < 0.5,
+        tuple(FoldSchedule(flow, fold, edge) for flow in flows),
+        rng.choice([None, ArrayChain(1, 2.0)]), rng.random() < 0.5,
     )  # fmt: skip
-    return Machine(
+    return MappingMachine(
         arrays=None if rng.random() < 0.2 else arrays, cycle_s=1.0, mac_s=0.25,
         near_byte_s=near_byte_s, capacities=(math.inf, math.inf, math.inf, capacity),
         double=rng.random() < 0.7, shared_port=True, byte_s=max(far_byte_s, near_byte_s),
@@ -85,7 +85,7 @@ def machine(rng: random.Random) -> Machine:
 
 
 def everything(
-    what: Contraction, on: Machine, mapper: Mapper, most: int = MOST_TILINGS
+    what: Contraction, on: MappingMachine, mapper: Mapper, most: int = MOST_TILINGS
 ) -> list[Played] | None:
     """Play every listed tiling in every order that fits; None if that is too much."""
     loops, pass_ = what
@@ -108,7 +108,7 @@ def everything(
 
 
 def value(
-    what: Contraction, on: Machine, mapper: Mapper, objective: Objective, base: Base
+    what: Contraction, on: MappingMachine, mapper: Mapper, objective: Objective, base: Base
 ) -> float:
     """Return what a mapper finds; infinite if nothing fits."""
     try:
@@ -120,7 +120,7 @@ def value(
 
 
 def compared(
-    what: Contraction, on: Machine, mapper: Mapper, objective: Objective, base: Base,
+    what: Contraction, on: MappingMachine, mapper: Mapper, objective: Objective, base: Base,
     played: list[Played],
 ) -> tuple[float, float]:  # fmt: skip
     """Return what a mapper finds, and the least of everything."""
@@ -128,7 +128,7 @@ def compared(
     return value(what, on, mapper, objective, base), least
 
 
-def drawn(rng: random.Random) -> tuple[Contraction, Machine, Mapper, Base]:
+def drawn(rng: random.Random) -> tuple[Contraction, MappingMachine, Mapper, Base]:
     """Draw a case."""
     mappers: tuple[Mapper, ...] = get_args(Mapper)
     what, on, mapper = contraction(rng), machine(rng), rng.choice(mappers)

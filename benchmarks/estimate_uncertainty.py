@@ -58,7 +58,7 @@ from ridgeline.study.validate import (
 )
 from ridgeline.study.validate.energy import NODES, of_node
 from ridgeline.study.validate.normal import NormalRow
-from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.rows import MeasuredRow, read_rows
 from ridgeline.study.validate.stated import kernel_spread
 from ridgeline.study.validate.statistics import weighted_quantile
 from ridgeline.workload.graph import Conv
@@ -225,7 +225,7 @@ def residuals(suite: str, processes: int = 1) -> list[Residual]:
     ]
 
 
-def _residual(suite: str, outcome: Outcome, row: Row) -> Residual | None:
+def _residual(suite: str, outcome: Outcome, row: MeasuredRow) -> Residual | None:
     points = suite in POINTS
     if outcome.points != points or outcome.predicted <= 0 or outcome.measured <= 0:
         return None
@@ -254,7 +254,7 @@ class Step:
     devices: int
 
 
-def step_rows(kind: str, rows: Iterable[Row]) -> Iterator[Step]:
+def step_rows(kind: str, rows: Iterable[MeasuredRow]) -> Iterator[Step]:
     """Predict measured steps of a kind, times and rates."""
     for row in rows:
         several = (row.whole("n_accel") or 1) > 1 if kind != "llm" else False
@@ -284,9 +284,9 @@ def step_rows(kind: str, rows: Iterable[Row]) -> Iterator[Step]:
         )
 
 
-def _as_throughput(row: Row) -> Row:
+def _as_throughput(row: MeasuredRow) -> MeasuredRow:
     made = steps.normal(in_source_words(row))
-    return Row(row.file, row.line, {**row.values, **made, "one": ""})
+    return MeasuredRow(row.file, row.line, {**row.values, **made, "one": ""})
 
 
 def write_step_ranges(found: Mapping[str, Sequence[Step]]) -> None:
@@ -362,7 +362,7 @@ def write_step_errors(kinds: Sequence[str], found: Mapping[str, Sequence[Step]])
     _write("step_errors.csv", header, sorted(kept))
 
 
-def _machine(row: Row) -> str:
+def _machine(row: MeasuredRow) -> str:
     if "device_key" in row.values:
         return row.text("device_key")
     if "device" in row.values:
@@ -371,7 +371,7 @@ def _machine(row: Row) -> str:
     return find_name("devices", text) or text
 
 
-def _source(row: Row) -> str:
+def _source(row: MeasuredRow) -> str:
     columns = ("suite", "framework", "ref", "system", "kind")
     for column in () if {"device", "device_key"} & set(row.values) else columns:
         if row.values.get(column):
@@ -409,7 +409,7 @@ def kernel_tables() -> tuple[list[list[str]], dict[tuple[str, str], float]]:
     return lines, spreads | _between({line[0] for line in lines})
 
 
-def _class_of(row: Row) -> tuple[str, ...] | None:
+def _class_of(row: MeasuredRow) -> tuple[str, ...] | None:
     format_, op, pass_ = map(row.text, ("asked", "op", "pass"))
     if op == "gemm":
         return class_key(format_, "gemm", None, None)
@@ -547,7 +547,7 @@ def _write(name: str, header: list[str], rows: Iterable[Sequence[str]]) -> None:
         writer.writerows(rows)
 
 
-def _steps_of(part: tuple[str, Sequence[Row]]) -> list[Step]:
+def _steps_of(part: tuple[str, Sequence[MeasuredRow]]) -> list[Step]:
     return list(step_rows(*part))
 
 

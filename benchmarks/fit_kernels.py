@@ -50,10 +50,10 @@ from ridgeline.study.validate import (
     norm,
     softmax,
 )
-from ridgeline.study.validate.measured import Call
-from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.measured import MeasuredCall
+from ridgeline.study.validate.rows import MeasuredRow, read_rows
 
-_CALLERS: dict[str, Callable[[Row], Call | None]] = {
+_CALLERS: dict[str, Callable[[MeasuredRow], MeasuredCall | None]] = {
     "attention": attention.call,
     "cast": cast.call,
     "convolution": conv.call,

@@ -43,8 +43,8 @@ from ridgeline.kernels import processors
 from ridgeline.kernels.product_library import KernelConstants, ProductLibrary, product_library
 from ridgeline.kernels.shares import MEASURED
 from ridgeline.study.validate import gemm, measured
-from ridgeline.study.validate.measured import Call, PricedRow
-from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.measured import MeasuredCall, PricedRow
+from ridgeline.study.validate.rows import MeasuredRow, read_rows
 
 Floats = NDArray[np.float64]
 Point = dict[str, float]
@@ -77,7 +77,7 @@ class Measured:
     engine: str
     library: str
     format: str
-    calls: Sequence[tuple[Row, Call]]
+    calls: Sequence[tuple[MeasuredRow, MeasuredCall]]
     kinds: NDArray[np.str_]
     measured_s: Floats
     host_s: Floats

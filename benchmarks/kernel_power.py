@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ridgeline.study.validate import kernel_power, measured
 from ridgeline.study.validate.measured import PricedRow
 from ridgeline.study.validate.power_meter import FILE, PowerMeter
-from ridgeline.study.validate.rows import SHIPPED, Row, read_rows
+from ridgeline.study.validate.rows import SHIPPED, MeasuredRow, read_rows
 
 Floats = NDArray[np.float64]
 _ACTIVITIES = (0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.55, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -73,7 +73,7 @@ def _limit(made: PricedRow) -> float:
 
 def priced(tables: Sequence[str]) -> list[PricedRow]:
     """Price all rows whose power was read and does not contradict the load."""
-    rows: list[Row] = []
+    rows: list[MeasuredRow] = []
     for table in tables:
         rows += [
             row

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ridgeline.hardware import load_device
 from ridgeline.study.calibrate.kernel_shares import (
-    Kernel,
+    KernelShare,
     at_the_peak,
     is_kernel,
     kernels_of,
@@ -53,13 +53,13 @@ def class_lines(format_: str) -> list[str]:
     return [f"    format: {multiplied}", f"    stored: {stored}"]
 
 
-def read_kernels(device_name: str) -> list[Kernel]:
+def read_kernels(device_name: str) -> list[KernelShare]:
     """Read the published measurements of a device and price each kernel at the peak rate."""
     measured = SOURCES[device_name]
     return kernels_of(_rows(measured), load_device(device_name, measured.overrides))
 
 
-def products_alone(device_name: str, least_sum: int) -> list[Kernel]:
+def products_alone(device_name: str, least_sum: int) -> list[KernelShare]:
     """Price products in fp32 by a library that splits sums into parts no shorter than this."""
     measured = SOURCES[device_name]
     rows = at_the_peak(load_device(device_name, measured.overrides))

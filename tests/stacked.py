@@ -6,7 +6,7 @@ from typing import Any
 
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.plans.resolved import NEUTRAL, ResolvedPlan
-from ridgeline.study.planner import Found, search
+from ridgeline.study.planner import SearchResult, search
 from ridgeline.study.planner.search import Searcher, searcher
 
 _NOISE = ("device_speed_std", "sequence_length_std", "expert_load_factor")
@@ -33,7 +33,7 @@ def plain_searcher(*case: Any, **more: Any) -> Searcher:
     return searcher(*case, software=PLAIN, **more)
 
 
-def plain_search(*case: Any, **more: Any) -> Found:
+def plain_search(*case: Any, **more: Any) -> SearchResult:
     """Search plans that `PLAIN` runs."""
     return search(*case, software=PLAIN, **more)
 

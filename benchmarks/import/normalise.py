@@ -14,7 +14,7 @@ from pathlib import Path
 from ridgeline.study.csv_file import write_csv
 from ridgeline.study.import_rows import imported
 from ridgeline.study.validate import shipped
-from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.rows import MeasuredRow, read_rows
 
 HERE = Path(__file__).parent
 SUITES = {
@@ -32,7 +32,7 @@ SUITES = {
 """Tables, and a suite that reads each."""
 
 
-def normalised(table: str) -> list[Row]:
+def normalised(table: str) -> list[MeasuredRow]:
     """Return all rows of a table, in the source's words and by catalogue names."""
     return list(imported(SUITES[table], read_rows(HERE / "raw" / f"{table}.csv")))
 

@@ -16,7 +16,7 @@ from typing import Literal
 
 from hypothesis import strategies as st
 
-from ridgeline.engine.builder import MemoryEntry, Phase, ProgramBuilder
+from ridgeline.engine.builder import MemoryEntry, WorkPhase, ProgramBuilder
 from ridgeline.engine.program import Program
 
 FEW = (0.0, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 7.0)
@@ -42,11 +42,11 @@ def programs(
             return 0.0
         return rng.choice(FEW[1:]) if numbers == "few" else rng.uniform(0.1, 10.0)
 
-    def phase() -> Phase:
+    def phase() -> WorkPhase:
         used = rng.sample(resources, rng.randint(0, min(4, len(resources))))
         works = {resource: number(zeros=0.1) for resource in used}
         weight = rng.choice([1.0, 1.0, 2.0, 3.0])
-        return Phase(number(zeros=0.5), works, rng.randint(1, 3), weight)
+        return WorkPhase(number(zeros=0.5), works, rng.randint(1, 3), weight)
 
     def row() -> int:
         events = {account: rng.randint(0, 100) for account in rng.sample(accounts, 2)}
@@ -108,7 +108,7 @@ def dyadic_programs(draw: st.DrawFn) -> Program:
             works = {links[s // 2]: size for s in crew} if rng.random() < 0.8 else {}
             if rng.random() < 0.5:
                 works[engine] = size / (rate * rng.choice([0.5, 1.0, 2.0]))
-            phases.append(Phase(rng.randint(0, 8) / 8, works, rng.randint(1, 3)))
+            phases.append(WorkPhase(rng.randint(0, 8) / 8, works, rng.randint(1, 3)))
         builder.add_task(
             "any",
             f"task {task}",

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ridgeline.engine
-from ridgeline.engine.builder import Phase, ProgramBuilder
+from ridgeline.engine.builder import WorkPhase, ProgramBuilder
 from ridgeline.engine.program import Account, Program
 from ridgeline.engine.validate import check_program
 from ridgeline.errors import RidgelineError
@@ -24,7 +24,7 @@ def small_builder() -> ProgramBuilder:
     account = builder.add_account("network", "link", "B", 1e-12)
     ranks = [builder.add_rank(), builder.add_rank(multiplicity=3)]
     streams = [builder.add_stream(f"s{i}", rank) for i, rank in enumerate(ranks)]
-    row = builder.add_cost([Phase(0.5, {engine: 8.0, link: 1.0}, repeat=2)], {account: 2.0})
+    row = builder.add_cost([WorkPhase(0.5, {engine: 8.0, link: 1.0}, repeat=2)], {account: 2.0})
     group = builder.add_group(streams)
     builder.add_task("compute", "a", stream=streams[0], cost=row)
     builder.add_task(
@@ -56,10 +56,10 @@ def test_equal_things_are_stored_once() -> None:
     assert builder.add_account("network", "link", "B", 2e-12) == 1
     assert builder.add_group([0, 1]) == 0
     assert builder.add_group([1, 0]) == 1
-    assert builder.add_cost([Phase(0.5, {1: 1.0, 0: 8.0}, repeat=2)], {0: 2.0}) == 0
-    assert builder.add_cost([Phase(0.5, {1: 1.0, 0: 8.0}, repeat=2)]) == 1
-    assert builder.add_cost([Phase(0.5, {1: 1.0, 0: 8.0}, 2, weight=2.0)], {0: 2.0}) == 2
-    assert builder.add_cost([Phase(0.5, {1: 1.0, 0: 8.0}, repeat=2)]) == 1
+    assert builder.add_cost([WorkPhase(0.5, {1: 1.0, 0: 8.0}, repeat=2)], {0: 2.0}) == 0
+    assert builder.add_cost([WorkPhase(0.5, {1: 1.0, 0: 8.0}, repeat=2)]) == 1
+    assert builder.add_cost([WorkPhase(0.5, {1: 1.0, 0: 8.0}, 2, weight=2.0)], {0: 2.0}) == 2
+    assert builder.add_cost([WorkPhase(0.5, {1: 1.0, 0: 8.0}, repeat=2)]) == 1
 
 
 def test_a_built_program_does_not_change_with_its_builder() -> None:

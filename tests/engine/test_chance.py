@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from engine.programs import programs
 from engine.test_executors import assert_identical, examples
 from ridgeline.engine import (
-    Phase,
+    WorkPhase,
     Program,
     ProgramBuilder,
     executor,
@@ -31,7 +31,7 @@ from ridgeline.errors import RidgelineError
 def lonely(n: int, seconds: float) -> Program:
     """Tasks of equal length on a stream each."""
     builder = ProgramBuilder()
-    row = builder.add_cost([Phase(seconds)])
+    row = builder.add_cost([WorkPhase(seconds)])
     for i in range(n):
         rank = builder.add_rank()
         stream = builder.add_stream(f"s{i}", rank)
@@ -102,9 +102,9 @@ def test_an_urgent_task_goes_between_the_chunks_of_another() -> None:
     link = builder.add_resource("link", 1.0, shared=True)
     rank = builder.add_rank()
     network, other = builder.add_stream("network", rank), builder.add_stream("compute", rank)
-    large = builder.add_cost([Phase(0.0, {link: 8.0})])
-    small = builder.add_cost([Phase(0.0, {link: 1.0})])
-    late = builder.add_task("compute", "late", stream=other, cost=builder.add_cost([Phase(3.0)]))
+    large = builder.add_cost([WorkPhase(0.0, {link: 8.0})])
+    small = builder.add_cost([WorkPhase(0.0, {link: 1.0})])
+    late = builder.add_task("compute", "late", stream=other, cost=builder.add_cost([WorkPhase(3.0)]))
     builder.add_task("collective", "large", stream=network, cost=large, priority=1)
     urgent = builder.add_task("urgent", "small", stream=network, cost=small, deps=[late])
     program = builder.build()

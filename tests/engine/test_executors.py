@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from engine.programs import dyadic_programs, programs, task_works
-from ridgeline.engine.builder import Phase, ProgramBuilder
+from ridgeline.engine.builder import WorkPhase, ProgramBuilder
 from ridgeline.engine.executor import run
 from ridgeline.engine.program import Program
 from ridgeline.engine.reference import run_reference
@@ -113,7 +113,7 @@ def links(*capacities: float) -> tuple[ProgramBuilder, list[int]]:
     ]
 
 
-def flow(builder: ProgramBuilder, *phases: Phase, **options: Any) -> int:
+def flow(builder: ProgramBuilder, *phases: WorkPhase, **options: Any) -> int:
     """Add a task on a stream of its own."""
     rank = builder.add_rank()
     stream = builder.add_stream(f"s{rank}", rank)
@@ -125,8 +125,8 @@ def flow(builder: ProgramBuilder, *phases: Phase, **options: Any) -> int:
 @pytest.mark.parametrize("execute", EXECUTORS)
 def test_two_flows_on_one_link_with_different_starts(execute: Executor) -> None:
     builder, [link] = links(10.0)
-    flow(builder, Phase(0.0, {link: 100.0}))
-    flow(builder, Phase(4.0, {link: 50.0}))
+    flow(builder, WorkPhase(0.0, {link: 100.0}))
+    flow(builder, WorkPhase(4.0, {link: 50.0}))
     # Alone until 4 s (40 done); then 5 each, the second ends at 14; 10 are left for a free link.
     assert execute(builder.build()).end_s.tolist() == [15.0, 14.0]
 
@@ -134,9 +134,9 @@ def test_two_flows_on_one_link_with_different_starts(execute: Executor) -> None:
 @pytest.mark.parametrize("execute", EXECUTORS)
 def test_three_flows_on_two_links(execute: Executor) -> None:
     builder, [narrow, wide] = links(10.0, 20.0)
-    flow(builder, Phase(0.0, {narrow: 10.0, wide: 10.0}))
-    flow(builder, Phase(0.0, {narrow: 20.0}))
-    flow(builder, Phase(0.0, {wide: 60.0}))
+    flow(builder, WorkPhase(0.0, {narrow: 10.0, wide: 10.0}))
+    flow(builder, WorkPhase(0.0, {narrow: 20.0}))
+    flow(builder, WorkPhase(0.0, {wide: 60.0}))
     # Max-min: 5, 5 and 15. At 2 s the first ends; 10 left at rate 10, 30 left at rate 20.
     assert execute(builder.build()).end_s.tolist() == [2.0, 3.0, 3.5]
 
@@ -145,16 +145,16 @@ def test_three_flows_on_two_links(execute: Executor) -> None:
 def test_what_a_capped_flow_leaves_goes_to_the_others(execute: Executor) -> None:
     builder, [link] = links(10.0)
     engine = builder.add_resource("engine", 3.0)
-    flow(builder, Phase(0.0, {link: 16.0, engine: 24.0}))  # at most 2 of the link
-    flow(builder, Phase(0.0, {link: 16.0}))
+    flow(builder, WorkPhase(0.0, {link: 16.0, engine: 24.0}))  # at most 2 of the link
+    flow(builder, WorkPhase(0.0, {link: 16.0}))
     assert execute(builder.build()).end_s.tolist() == [8.0, 2.0]
 
 
 @pytest.mark.parametrize("execute", EXECUTORS)
 def test_a_flow_advances_on_all_its_links_together(execute: Executor) -> None:
     builder, [one, two] = links(4.0, 8.0)
-    flow(builder, Phase(0.0, {one: 16.0, two: 4.0}))
-    flow(builder, Phase(0.0, {two: 14.0}))
+    flow(builder, WorkPhase(0.0, {one: 16.0, two: 4.0}))
+    flow(builder, WorkPhase(0.0, {two: 14.0}))
     # The first is held to 4 on link one, so to 1 on link two, and leaves 7 of it.
     assert execute(builder.build()).end_s.tolist() == [4.0, 2.0]
 
@@ -162,8 +162,8 @@ def test_a_flow_advances_on_all_its_links_together(execute: Executor) -> None:
 @pytest.mark.parametrize("execute", EXECUTORS)
 def test_a_round_begins_with_its_latency(execute: Executor) -> None:
     builder, [link] = links(8.0)
-    flow(builder, Phase(1.0, {link: 8.0}, repeat=3))
-    flow(builder, Phase(0.0, {link: 8.0}), Phase(0.5), Phase(0.25, {link: 8.0}))
+    flow(builder, WorkPhase(1.0, {link: 8.0}, repeat=3))
+    flow(builder, WorkPhase(0.0, {link: 8.0}), WorkPhase(0.5), WorkPhase(0.25, {link: 8.0}))
     # First: 1-2, then latency, ... Second: 0-1, waits 0.75, shares from 1.75 with the first's
     # round (2 of 8 left), which ends at 2.25; the second's other 6 take until 3.
     assert execute(builder.build()).end_s.tolist() == [6.25, 3.0]
@@ -174,11 +174,11 @@ def test_a_folded_flow_gets_what_its_flows_would_get(execute: Executor) -> None:
     """Three equal flows and a longer one, unfolded and with one task for the three."""
     unfolded, [link] = links(12.0)
     for _ in range(3):
-        flow(unfolded, Phase(0.0, {link: 9.0}))
-    flow(unfolded, Phase(0.0, {link: 21.0}))
+        flow(unfolded, WorkPhase(0.0, {link: 9.0}))
+    flow(unfolded, WorkPhase(0.0, {link: 21.0}))
     folded, [link] = links(12.0)
-    flow(folded, Phase(0.0, {link: 27.0}, weight=3.0), multiplicity=3)
-    flow(folded, Phase(0.0, {link: 21.0}))
+    flow(folded, WorkPhase(0.0, {link: 27.0}, weight=3.0), multiplicity=3)
+    flow(folded, WorkPhase(0.0, {link: 21.0}))
     assert execute(unfolded.build()).end_s.tolist() == [3.0, 3.0, 3.0, 4.0]
     assert execute(folded.build()).end_s.tolist() == [3.0, 4.0]
 
@@ -189,7 +189,7 @@ def test_equal_flows_end_at_one_moment(execute: Executor, n: int) -> None:
     """Shares of 1/n are rounded, but equally for all that began together."""
     builder, [link] = links(0.3)
     for i in range(n):
-        flow(builder, Phase(0.1 * (i % 2), {link: 0.7}))
+        flow(builder, WorkPhase(0.1 * (i % 2), {link: 0.7}))
     assert len(set(execute(builder.build()).end_s.tolist())) == 2  # from 0 s and from 0.1 s
 
 
@@ -211,14 +211,14 @@ def test_ends_that_only_rounding_sets_apart_are_one_moment(
     """After both, the more urgent of two tasks starts, though it waits for the later end."""
     builder = ProgramBuilder()
     target = builder.add_stream("target", builder.add_rank())
-    second_long = builder.add_cost([Phase(1.0)])
+    second_long = builder.add_cost([WorkPhase(1.0)])
     ends = []
     for work in (first, second):
         if work is None:
-            ends.append(flow(builder, Phase(3.0)))
+            ends.append(flow(builder, WorkPhase(3.0)))
         else:
             link = builder.add_resource("link", work["rate"], shared=True)
-            ends.append(flow(builder, Phase(0.0, {link: work["size"]})))
+            ends.append(flow(builder, WorkPhase(0.0, {link: work["size"]})))
     for priority, end in zip((1, 0), ends, strict=True):
         builder.add_task("x", "x", stream=target, cost=second_long, deps=[end], priority=priority)
     timeline = execute(builder.build())
@@ -231,8 +231,8 @@ def test_a_gang_waits_for_all_its_streams_and_is_not_overtaken(execute: Executor
     builder = ProgramBuilder()
     rank = builder.add_rank()
     a, b = builder.add_stream("a", rank), builder.add_stream("b", rank)
-    second = builder.add_cost([Phase(1.0)])
-    long = builder.add_cost([Phase(3.0)])
+    second = builder.add_cost([WorkPhase(1.0)])
+    long = builder.add_cost([WorkPhase(3.0)])
     builder.add_task("x", "a0", stream=a, cost=second)
     builder.add_task("x", "b0", stream=b, cost=long)
     gang = builder.add_task("x", "gang", group=builder.add_group([a, b]), cost=second)
@@ -249,7 +249,7 @@ def test_all_that_ends_at_a_moment_ends_before_anything_starts(execute: Executor
     builder = ProgramBuilder()
     rank = builder.add_rank()
     a, b, c = (builder.add_stream(name, rank) for name in "abc")
-    one, none = builder.add_cost([Phase(1.0)]), builder.add_cost([])
+    one, none = builder.add_cost([WorkPhase(1.0)]), builder.add_cost([])
     first = builder.add_task("x", "first", stream=a, cost=one)
     other = builder.add_task("x", "other", stream=b, cost=one)
     low = builder.add_task("x", "low", stream=c, cost=one, deps=[first], priority=1)
@@ -266,7 +266,7 @@ def test_all_that_ends_at_a_moment_ends_before_anything_starts(execute: Executor
 def test_tasks_in_a_circle_are_named(execute: Executor) -> None:
     builder = ProgramBuilder()
     stream = builder.add_stream("s", builder.add_rank())
-    row = builder.add_cost([Phase(1.0)])
+    row = builder.add_cost([WorkPhase(1.0)])
     for task, label in enumerate(("free", "egg", "hen", "chick")):
         builder.add_task("x", label, stream=stream, cost=row, deps=[task - 1] if task else [])
     program = builder.build()

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline.engine.builder import Phase, ProgramBuilder
+from ridgeline.engine.builder import WorkPhase, ProgramBuilder
 from ridgeline.engine.executor import run
 from ridgeline.engine.filling import Filling, filled
 from ridgeline.engine.program import Account, Program
@@ -40,7 +40,7 @@ def written(
             numbers.append(builder.add_open_cost())
         else:
             # Equal rows are one; a hair apart they are not, as open rows never are.
-            numbers.append(builder.add_cost([Phase(latency_s + n * 1e-3, works)], events))
+            numbers.append(builder.add_cost([WorkPhase(latency_s + n * 1e-3, works)], events))
     stream = builder.add_stream("s", builder.add_rank())
     for task in tasks:
         builder.add_task("compute", "op", stream=stream, cost=numbers[task % len(rows)])

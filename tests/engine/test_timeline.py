@@ -10,7 +10,7 @@ from hypothesis import given
 
 from engine.programs import programs
 from engine.test_executors import examples
-from ridgeline.engine.builder import Phase, ProgramBuilder
+from ridgeline.engine.builder import WorkPhase, ProgramBuilder
 from ridgeline.engine.executor import run
 from ridgeline.engine.program import Program
 from ridgeline.engine.timeline import TaskRow, Timeline
@@ -71,7 +71,7 @@ def test_memory_that_passes_from_task_to_task_counts_once() -> None:
     builder = ProgramBuilder()
     rank = builder.add_rank()
     stream = builder.add_stream("s", rank)
-    row = builder.add_cost([Phase(1.0)])
+    row = builder.add_cost([WorkPhase(1.0)])
     for _ in range(3):
         builder.add_task(
             "x", "x", stream=stream, cost=row, memory=[(rank, "workspace", 2**60, -(2**60))]
@@ -131,7 +131,7 @@ def test_rows_say_tasks_in_words() -> None:
     builder = ProgramBuilder()
     ranks = [builder.add_rank(), builder.add_rank(multiplicity=7)]
     streams = [builder.add_stream(f"compute {rank}", rank) for rank in ranks]
-    one, half = builder.add_cost([Phase(1.0)]), builder.add_cost([Phase(0.25, repeat=2)])
+    one, half = builder.add_cost([WorkPhase(1.0)]), builder.add_cost([WorkPhase(0.25, repeat=2)])
     builder.add_task("compute", "conv1", stream=streams[1], cost=one, multiplicity=7)
     builder.add_task("collective", "all-reduce", group=builder.add_group(streams), cost=half)
     timeline = run(builder.build())

@@ -139,7 +139,7 @@ def test_kernels_that_follow_the_model_give_its_fraction_back(
     fraction: float, sizes: list[int]
 ) -> None:
     kernels = [
-        kernel_shares.Kernel(
+        kernel_shares.KernelShare(
             engine="e",
             format="fp32",
             op="gemm",
@@ -161,7 +161,7 @@ def test_kernels_that_follow_the_model_give_its_fraction_back(
 
 def test_small_kernels_and_those_bound_by_traffic_do_not_count() -> None:
     def kernel(flops: float, memory_s: float) -> bool:
-        counts = kernel_shares.Kernel(
+        counts = kernel_shares.KernelShare(
             "e", "fp32", "gemm", None, None, int(flops), 1e-3, memory_s, 2e-6, 2e-3
         ).counts
         assert isinstance(counts, bool)

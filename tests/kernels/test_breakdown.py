@@ -16,7 +16,7 @@ from ridgeline.hardware import Device, load_device
 from ridgeline.hardware.array import Dataflow, Fold
 from ridgeline.kernels.breakdown import TileChoice
 from ridgeline.kernels.broadcast_grid import core_gemm_cycles
-from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
+from ridgeline.kernels.bsp import ElementSizes, EqualTiles, best_plan
 from ridgeline.kernels.single import OpResult, conv, gemm
 from ridgeline.kernels.systolic import systolic_gemm
 from ridgeline.workload.graph import Conv, Gemm
@@ -264,12 +264,12 @@ def test_supersteps_exchange_and_barriers_are_those_of_the_plan() -> None:
     assert machine is not None
     found = gemm(1000, 500, 700, device, format="fp16")
     shape = engine.instruction
-    tiles = Tiles(
+    tiles = EqualTiles(
         machine.tiles.value, int(machine.memory.value * (1 - machine.reserved.value)),
         engine.rates["fp16"].value / machine.tiles.value, (shape.m, shape.n, shape.k),
         1 / machine.exchange.value, machine.sync.value,
     )  # fmt: skip
-    plan = best_plan(Gemm(1000, 500, 700), Sizes(2, 2, 2, 4), tiles)
+    plan = best_plan(Gemm(1000, 500, 700), ElementSizes(2, 2, 2, 4), tiles)
     assert found.breakdown_s["exchange"] == pytest.approx(plan.exchange_s)
     assert found.breakdown_s["barrier"] == pytest.approx(plan.sync_s)
     assert found.breakdown_s["arithmetic"] == pytest.approx(plan.compute_s)

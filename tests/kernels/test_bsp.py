@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from oracles.bsp_tiles import play
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_device
-from ridgeline.kernels.bsp import Sizes, TilePlan, Tiles, best_plan, planned
+from ridgeline.kernels.bsp import ElementSizes, TilePlan, EqualTiles, best_plan, planned
 from ridgeline.kernels.single import gemm
 from ridgeline.workload.graph import Gemm
 
-SIZES = Sizes(2, 2, 2, 4)
-TILES = Tiles(16, 4096, 64e9, (1, 4, 4), 1 / 6.4e9, 1e-7)
+SIZES = ElementSizes(2, 2, 2, 4)
+TILES = EqualTiles(16, 4096, 64e9, (1, 4, 4), 1 / 6.4e9, 1e-7)
 dims = st.integers(1, 24)
 
 
@@ -112,7 +112,7 @@ def test_a_sum_that_is_cut_pays_for_its_partial_sums() -> None:
 
 def test_more_memory_keeps_the_rounder_pieces_of_the_smaller_one() -> None:
     # Two pieces of 6 fit the larger memory; three of 4 are no more than a granule each.
-    tiles = Tiles(1, 70, 64e9, (1, 1, 4), 1 / 6.4e9, 0.0)
+    tiles = EqualTiles(1, 70, 64e9, (1, 1, 4), 1 / 6.4e9, 0.0)
     plan = best_plan(Gemm(3, 2, 12), SIZES, tiles)
     assert plan.compute_s == pytest.approx(2 * 3 * 2 * 12 / 64e9)
 

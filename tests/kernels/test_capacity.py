@@ -18,7 +18,7 @@ from ridgeline.kernels import price
 from ridgeline.kernels.panel_trips import cached_trips, output_tile
 from ridgeline.kernels.residence import keeping, residence, room
 from ridgeline.kernels.traffic import cache_bytes
-from ridgeline.kernels.waves import TILES, Processor, inner_passes, menu
+from ridgeline.kernels.waves import TILES, TileDemand, inner_passes, menu
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
 from ridgeline.workload.model import load_model
 
@@ -217,17 +217,17 @@ def test_levels_have_bytes_of_their_own(machines: Path) -> None:
 
 
 def test_a_processor_has_the_tiles_that_fit() -> None:
-    whole = Processor(256 * 1024, 228 * 1024, 4)
+    whole = TileDemand(256 * 1024, 228 * 1024, 4)
     tiles, resident = menu(whole)
     assert max(r * c for r, c in tiles) == 256 * 128
     assert dict(zip(tiles, resident, strict=True))[(128, 128)] == 2
-    small, _ = menu(Processor(256 * 1024, 16 * 1024, 4))
+    small, _ = menu(TileDemand(256 * 1024, 16 * 1024, 4))
     assert max(r + c for r, c in small) * 2 * 64 <= 16 * 1024
-    assert menu(Processor(256 * 1024, 1, 4)) == (((32, 32),), (1,))
-    more, _ = menu(Processor(2**20, 2**20, 4))
+    assert menu(TileDemand(256 * 1024, 1, 4)) == (((32, 32),), (1,))
+    more, _ = menu(TileDemand(2**20, 2**20, 4))
     assert set(small) < set(tiles) < set(more)
     assert menu(whole, ((128, 128), (512, 512)))[0] == ((128, 128),)
-    assert Processor(0, 20 * 1024, 4).able(TILES) == tuple(t for t in TILES if sum(t) <= 320)
+    assert TileDemand(0, 20 * 1024, 4).able(TILES) == tuple(t for t in TILES if sum(t) <= 320)
 
 
 def test_shares_that_were_measured_hold_what_caches_did(machines: Path) -> None:

@@ -13,9 +13,9 @@ from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_device
 from ridgeline.kernels.mapping.axes import dims_of
 from ridgeline.kernels.mapping.device import machine_of
-from ridgeline.kernels.mapping.explicit import Played
+from ridgeline.kernels.mapping.explicit import PlayedMapping
 from ridgeline.kernels.mapping.mapper import goal_of
-from ridgeline.kernels.mapping.mapping import LevelLoops, Loop, Mapping
+from ridgeline.kernels.mapping.mapping import LevelLoops, TileLoop, Mapping
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.pipeline import TIME
 from ridgeline.kernels.single import OpResult, conv, gemm
@@ -83,11 +83,11 @@ def test_no_mapping_takes_less_than_its_bound(data: st.DataObject) -> None:
     assert machine is not None
     far = data.draw(st.lists(st.tuples(st.sampled_from("mnk"), st.integers(1, 5)), max_size=5))
     held = {dim: math.prod(n for name, n in far if name == dim) for dim in nest.dims}
-    near = tuple(Loop(dim, -(-nest.size[dim] // held[dim])) for dim in nest.dims)
+    near = tuple(TileLoop(dim, -(-nest.size[dim] // held[dim])) for dim in nest.dims)
     mapping = Mapping(
-        (LevelLoops("hbm", tuple(Loop(*one) for one in far)), LevelLoops("vmem", near))
+        (LevelLoops("hbm", tuple(TileLoop(*one) for one in far)), LevelLoops("vmem", near))
     )
-    played = Played(nest, mapping, machine, dims_of(loops, Pass.FORWARD), goal_of("time"))
+    played = PlayedMapping(nest, mapping, machine, dims_of(loops, Pass.FORWARD), goal_of("time"))
     assert 0 < played.bound_s() <= played.found()[TIME] * (1 + 1e-9)
 
 

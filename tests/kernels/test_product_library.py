@@ -14,7 +14,7 @@ from ridgeline.hardware import load_device
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.kernel_price import price_kernels
 from ridgeline.kernels.product_library import product_library
-from ridgeline.kernels.waves import _SPLITS, KernelLaw, Machine, best_blocking
+from ridgeline.kernels.waves import _SPLITS, KernelLaw, WaveMachine, best_blocking
 from ridgeline.workload.graph import Gemm
 from ridgeline.workload.kernel_graphs import linear_graph, product_formats
 
@@ -36,7 +36,7 @@ laws = st.builds(
     st.sampled_from([math.inf, 3e13]),
 )
 machines = st.builds(
-    Machine,
+    WaveMachine,
     st.sampled_from([1, 3, 56, 108]),
     st.floats(1e10, 1e14),
     st.one_of(st.just(math.inf), st.floats(1e10, 1e13)),
@@ -49,7 +49,7 @@ machines = st.builds(
 )
 
 
-def slow(gemm: Gemm, floor_s: float, machine: Machine) -> float:
+def slow(gemm: Gemm, floor_s: float, machine: WaveMachine) -> float:
     """The least time over the menu, in plain Python, tile by tile."""
     law, times = machine.law, []
     assert law is not None
@@ -85,7 +85,7 @@ def slow(gemm: Gemm, floor_s: float, machine: Machine) -> float:
     return min(times)
 
 
-def fast(gemm: Gemm, floor_s: float, machine: Machine) -> float:
+def fast(gemm: Gemm, floor_s: float, machine: WaveMachine) -> float:
     a, b = 2.0 * gemm.batch * gemm.m * gemm.k, 2.0 * gemm.batch * gemm.k * gemm.n
     best = best_blocking(gemm, a, b, floor_s, machine)
     near = a * math.ceil(gemm.n / best.columns) + b * math.ceil(gemm.m / best.rows)
@@ -95,14 +95,14 @@ def fast(gemm: Gemm, floor_s: float, machine: Machine) -> float:
 
 @settings(max_examples=100, deadline=None)
 @given(gemm=gemms, machine=machines, floor_s=st.sampled_from([0.0, 1e-5, 1e-3]))
-def test_the_best_of_the_menu_is_found(gemm: Gemm, machine: Machine, floor_s: float) -> None:
+def test_the_best_of_the_menu_is_found(gemm: Gemm, machine: WaveMachine, floor_s: float) -> None:
     assert fast(gemm, floor_s, machine) == pytest.approx(slow(gemm, floor_s, machine), rel=1e-9)
 
 
 @settings(max_examples=60, deadline=None)
 @given(gemm=gemms, machine=machines, factor=st.floats(1, 50))
 def test_better_is_never_slower_and_nothing_beats_the_peak(
-    gemm: Gemm, machine: Machine, factor: float
+    gemm: Gemm, machine: WaveMachine, factor: float
 ) -> None:
     time, law = fast(gemm, 1e-6, machine), machine.law
     assert law is not None

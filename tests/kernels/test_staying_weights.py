@@ -16,7 +16,7 @@ import ridgeline as rl
 from machines import DEVICE, write_machine
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels.residence import NONE_STAY, STAYING_SHARES, Staying, can_stay, residence
-from ridgeline.parallel.prices import Prices
+from ridgeline.parallel.prices import OpPricer
 from ridgeline.report.summary import kept_text
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.model import load_model
@@ -126,7 +126,7 @@ def test_the_evaluator_decides(mib: int, monkeypatch: pytest.MonkeyPatch) -> Non
     for share in range(STAYING_SHARES + 1):
         one = Staying(share, 1)
         monkeypatch.setattr(
-            Prices,
+            OpPricer,
             "staying",
             lambda self, graph, *_, one=one: (
                 one if can_stay(graph, self.device, one) else NONE_STAY

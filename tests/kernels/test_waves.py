@@ -10,15 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.kernels.processors import padding
-from ridgeline.kernels.waves import _SPLITS, TILES, Machine, best_blocking
+from ridgeline.kernels.waves import _SPLITS, TILES, WaveMachine, best_blocking
 from ridgeline.workload.graph import Conv, Gemm
 
-V100 = Machine(80, 100e12, 2e12, 0.6e-6, 2e-6)
+V100 = WaveMachine(80, 100e12, 2e12, 0.6e-6, 2e-6)
 
 sizes = st.one_of(st.integers(1, 300), st.integers(1, 20000))
 gemms = st.builds(Gemm, sizes, sizes, sizes, st.integers(1, 4))
 machines = st.builds(
-    Machine,
+    WaveMachine,
     st.sampled_from([1, 3, 56, 80, 108]),
     st.floats(1e9, 1e15),
     st.one_of(st.just(math.inf), st.floats(1e9, 1e13)),
@@ -32,7 +32,7 @@ def bytes_of(gemm: Gemm) -> tuple[float, float]:
     return 2.0 * gemm.batch * gemm.m * gemm.k, 2.0 * gemm.batch * gemm.k * gemm.n
 
 
-def slow(gemm: Gemm, floor_s: float, machine: Machine) -> float:
+def slow(gemm: Gemm, floor_s: float, machine: WaveMachine) -> float:
     """The least time over the menu, in plain Python."""
     a, b = bytes_of(gemm)
     times = []
@@ -54,7 +54,7 @@ def slow(gemm: Gemm, floor_s: float, machine: Machine) -> float:
     return min(times)
 
 
-def fast(gemm: Gemm, floor_s: float, machine: Machine) -> float:
+def fast(gemm: Gemm, floor_s: float, machine: WaveMachine) -> float:
     a, b = bytes_of(gemm)
     best = best_blocking(gemm, a, b, floor_s, machine)
     near = a * math.ceil(gemm.n / best.columns) + b * math.ceil(gemm.m / best.rows)
@@ -64,14 +64,14 @@ def fast(gemm: Gemm, floor_s: float, machine: Machine) -> float:
 
 @settings(max_examples=300, deadline=None)
 @given(gemm=gemms, machine=machines, floor_s=st.sampled_from([0.0, 1e-5, 1e-3]))
-def test_the_best_of_the_menu_is_found(gemm: Gemm, machine: Machine, floor_s: float) -> None:
+def test_the_best_of_the_menu_is_found(gemm: Gemm, machine: WaveMachine, floor_s: float) -> None:
     assert fast(gemm, floor_s, machine) == pytest.approx(slow(gemm, floor_s, machine), rel=1e-12)
 
 
 @settings(max_examples=200, deadline=None)
 @given(gemm=gemms, machine=machines, factor=st.floats(1, 50))
 def test_better_is_never_slower_and_nothing_beats_the_peak(
-    gemm: Gemm, machine: Machine, factor: float
+    gemm: Gemm, machine: WaveMachine, factor: float
 ) -> None:
     time = fast(gemm, 0.0, machine)
     assert time >= 2 * gemm.macs / machine.rate_flop_per_s * (1 - 1e-12)

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_machines import cluster, dgx1, switched
 
-from ridgeline.engine import Phase, ProgramBuilder, run_reference
+from ridgeline.engine import WorkPhase, ProgramBuilder, run_reference
 from ridgeline.network import Topology, from_cluster, from_text
 from ridgeline.network.algorithm import DoesNotApplyError
 from ridgeline.network.collectives import ALGORITHMS, Schedule, closed_form_time_s
@@ -34,7 +34,7 @@ def played(schedules: list[Schedule], topology: Topology) -> float:
     ]
     for number, schedule in enumerate(schedules):
         phases = [
-            Phase(latency_s, {resource[i]: size for i, size in loads.items()}, repeat)
+            WorkPhase(latency_s, {resource[i]: size for i, size in loads.items()}, repeat)
             for latency_s, repeat, loads in schedule.phases
         ]
         cost = builder.add_cost(phases)

@@ -19,7 +19,7 @@ from ridgeline.network import collective, from_cluster, nccl
 from ridgeline.network.algorithms.pipelines import double_tree_sent
 from ridgeline.network.astrasim import (
     Dimension,
-    System,
+    AstraSimSystem,
     collective_time_ns,
     network_time_ns,
     ring_time_ns,
@@ -240,8 +240,8 @@ def test_compatibility_mode_of_a_collective() -> None:
     with pytest.raises(RidgelineError, match="compatibility mode is 'astrasim' or"):
         collective("all-reduce", 2**20, text, compat="astra")  # type: ignore[arg-type]
     with pytest.raises(RidgelineError, match="needs its compatibility mode"):
-        collective("all-reduce", 2**20, text, system=System())
-    halves = System({"all-reduce": ("direct", "halving-doubling")}, splits=1)
+        collective("all-reduce", 2**20, text, system=AstraSimSystem())
+    halves = AstraSimSystem({"all-reduce": ("direct", "halving-doubling")}, splits=1)
     with pytest.raises(RidgelineError, match="2 algorithms for all-reduce, the network 1"):
         collective("all-reduce", 2**20, text, compat="astrasim", system=halves)
     with pytest.raises(RidgelineError, match="has no 'all-to-al'"):
@@ -258,7 +258,7 @@ def test_astrasim_in_several_dimensions_to_the_nanosecond(row: dict[str, str]) -
         map(float, row["bandwidth_GiBps"].split("/")), map(float, row["latency_ns"].split("/")),
         strict=True,
     )  # fmt: skip
-    system = System(
+    system = AstraSimSystem(
         {}, int(row["endpoint_delay_ns"]), int(row["splits"]), int(row["active_chunks"]),
         float(row["local_mem_bw"]),
     )  # fmt: skip
@@ -281,7 +281,7 @@ def test_astrasim_with_switches_that_store() -> None:
             row["topology"], int(row["npus"]), float(row["bandwidth_GiBps"]),
             float(row["latency_ns"]),
         )  # fmt: skip
-        system = System(
+        system = AstraSimSystem(
             {}, int(row["endpoint_delay_ns"]), int(row["splits"]), int(row["active_chunks"]),
             float(row["local_mem_bw"]), stores=True,
         )  # fmt: skip
@@ -357,7 +357,7 @@ def test_odd_system_files_are_refused(tmp_path: Path, text: str, message: str) -
 def test_splits_of_less_than_a_byte_are_refused() -> None:
     ring = [Dimension("Ring", 4, 50, 500)]
     with pytest.raises(RidgelineError, match="cannot be cut into 5 splits"):
-        network_time_ns("all-reduce", ["ring"], 4, ring, System(splits=5))
+        network_time_ns("all-reduce", ["ring"], 4, ring, AstraSimSystem(splits=5))
     with pytest.raises(RidgelineError, match="an algorithm for each dimension"):
         network_time_ns("all-reduce", ["ring"], 4, ring * 2)
     with pytest.raises(RidgelineError, match="of which an all-to-all has ring and direct"):

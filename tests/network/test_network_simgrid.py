@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from oracles.simgrid_flows import flow_sets
-from ridgeline.engine import Phase, ProgramBuilder, run
+from ridgeline.engine import WorkPhase, ProgramBuilder, run
 
 DATA = Path(__file__).parents[1] / "data" / "simgrid_flows.csv"
 ORACLE = Path(__file__).parents[1] / "oracles" / "simgrid_flows.py"
@@ -29,7 +29,7 @@ def played(n: int) -> list[float]:
     for one in flow_sets(n):
         links = [builder.add_resource("link", c, shared=True) for c in one.capacity]
         for size, passed in one.flows:
-            row = builder.add_cost([Phase(0.0, {links[j]: float(size) for j in passed})])
+            row = builder.add_cost([WorkPhase(0.0, {links[j]: float(size) for j in passed})])
             builder.add_task("flow", "flow", stream=builder.add_stream("s", rank), cost=row)
     ends: list[float] = run(builder.build()).end_s.tolist()
     return ends

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ridgeline.errors import RidgelineError
 from ridgeline.network import collective, from_text
 from ridgeline.network.algorithm import MANY
-from ridgeline.network.schedule import ALGORITHMS, Schedule, closed_form_time_s
+from ridgeline.network.schedule import ALGORITHMS, CollectiveSchedule, closed_form_time_s
 from ridgeline.network.symmetric import exchange_phases
 
 PLACES = st.lists(st.integers(2, 6), min_size=2, max_size=3).map(lambda e: "x".join(map(str, e)))
@@ -32,7 +32,7 @@ def test_it_is_what_all_messages_put_on_the_links(text: str) -> None:
     topology = from_text(text)
     n = topology.n_devices
     whole = ALGORITHMS["all-to-all", "direct"](topology, tuple(range(n)), 1e6)
-    folded = Schedule("all-to-all", "direct", n, 1e6, exchange_phases(topology, 1e6))
+    folded = CollectiveSchedule("all-to-all", "direct", n, 1e6, exchange_phases(topology, 1e6))
     # which way a message goes half-way round may depend on other dimensions
     loads, expected = folded.bytes_on_wire(), whole.bytes_on_wire()
     assert loads.keys() == expected.keys()

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from oracles.collective_data import CollectiveData
 from ridgeline.network import collective, from_text
-from ridgeline.network.algorithm import DoesNotApplyError, Group, algorithm, asked_bytes
+from ridgeline.network.algorithm import DoesNotApplyError, CollectiveGroup, algorithm, asked_bytes
 from ridgeline.network.schedule import ALGORITHMS
-from ridgeline.network.script import Script, make_script, make_step
+from ridgeline.network.script import MessageSchedule, make_script, make_step
 from ridgeline.network.verification import WrongCollectiveError, verify_script
 
 TOPOLOGIES = {
@@ -28,7 +28,7 @@ NAMES = sorted(ALGORITHMS)
 @pytest.mark.parametrize("key", NAMES, ids=" ".join)
 @pytest.mark.parametrize("n", sorted(TOPOLOGIES))
 def test_own_algorithms_are_right(key: tuple[str, str], n: int) -> None:
-    group = Group(from_text(TOPOLOGIES[n]), tuple(range(n)), 4096.0)
+    group = CollectiveGroup(from_text(TOPOLOGIES[n]), tuple(range(n)), 4096.0)
     try:
         script = ALGORITHMS[key].write(group)
     except DoesNotApplyError:
@@ -42,7 +42,7 @@ def test_a_script_with_a_message_less_is_wrong_when_real_data_are(
     key: tuple[str, str], n: int, data: st.DataObject
 ) -> None:
     topology = from_text(TOPOLOGIES[n])
-    group = Group(topology, tuple(range(n)), 4096.0)
+    group = CollectiveGroup(topology, tuple(range(n)), 4096.0)
     try:
         script = ALGORITHMS[key].write(group)
     except DoesNotApplyError:
@@ -68,7 +68,7 @@ def test_a_script_with_a_message_less_is_wrong_when_real_data_are(
         assert not right
 
 
-def _ring(n: int, size: float, rounds: int) -> Script:
+def _ring(n: int, size: float, rounds: int) -> MessageSchedule:
     every = np.arange(n)
     step = make_step(
         every, (every + 1) % n, (every - 0) % n, span=n, shift=-1, combine=True, repeat=rounds
@@ -92,7 +92,7 @@ def test_a_wrong_one_of_a_user_is_refused_and_a_right_one_is_priced(
     where = "Ring(8, 50 GB/s, 1 us)"
 
     @algorithm("all-reduce", "mine")
-    def mine(group: Group) -> Script:
+    def mine(group: CollectiveGroup) -> MessageSchedule:
         return _ring(group.n, group.size_bytes, group.n - 1)
 
     own = collective("all-reduce", 8e6, where, algorithm="mine")
@@ -101,7 +101,7 @@ def test_a_wrong_one_of_a_user_is_refused_and_a_right_one_is_priced(
     )
 
     @algorithm("all-reduce", "short")
-    def short(group: Group) -> Script:
+    def short(group: CollectiveGroup) -> MessageSchedule:
         return _ring(group.n, group.size_bytes, group.n - 2)
 
     for name in ("short", "auto"):
@@ -111,7 +111,7 @@ def test_a_wrong_one_of_a_user_is_refused_and_a_right_one_is_priced(
 
 def test_less_than_the_payload_is_refused(registered: object) -> None:
     @algorithm("all-reduce", "half")
-    def half(group: Group) -> Script:
+    def half(group: CollectiveGroup) -> MessageSchedule:
         return _ring(group.n, group.size_bytes / 2, group.n - 1)
 
     with pytest.raises(

@@ -12,7 +12,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from ridgeline.kernels.bsp import Sizes, TilePlan, Tiles
+from ridgeline.kernels.bsp import ElementSizes, TilePlan, EqualTiles
 
 Ints = NDArray[np.int64]
 
@@ -24,7 +24,7 @@ def cuts(size: int, parts: int) -> list[range]:
 
 
 def play(
-    a: Ints, b: Ints, plan: TilePlan, sizes: Sizes, tiles: Tiles
+    a: Ints, b: Ints, plan: TilePlan, sizes: ElementSizes, tiles: EqualTiles
 ) -> tuple[Ints, float, float, int]:
     """Return the product, seconds of arithmetic and of exchange, and the number of supersteps."""
     (m, k), n = a.shape, b.shape[1]
@@ -71,7 +71,7 @@ def play(
     return c, compute_s, exchange_s, steps
 
 
-def _rows_stay(plan: TilePlan, sizes: Sizes, shape: tuple[int, int, int]) -> bool:
+def _rows_stay(plan: TilePlan, sizes: ElementSizes, shape: tuple[int, int, int]) -> bool:
     _, m_parts, n_parts, k_parts = plan.parts
     m, n, k = (-(-x // p) for x, p in zip(shape, (m_parts, n_parts, k_parts), strict=True))
     a, b = m * k * sizes.a, k * n * sizes.b

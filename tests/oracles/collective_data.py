@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.network.routing import route
-from ridgeline.network.script import Script, Step
+from ridgeline.network.script import MessageSchedule, MessageRounds
 from ridgeline.network.topology import Topology
 
 WIDTH = 2  # elements of each slot
@@ -30,7 +30,7 @@ class CollectiveData:
     """
 
     def __init__(
-        self, op: str, script: Script, topology: Topology, vertex: list[int], seed: int
+        self, op: str, script: MessageSchedule, topology: Topology, vertex: list[int], seed: int
     ) -> None:
         self.op, self.script, self.topology = op, script, topology
         self.n = len(vertex)
@@ -56,7 +56,7 @@ class CollectiveData:
             for turn in range(step.repeat):
                 self._round(step, turn)
 
-    def _round(self, step: Step, turn: int) -> None:
+    def _round(self, step: MessageRounds, turn: int) -> None:
         load: dict[int, float] = {}
         for wave in range(int(step.wave.max()) + 1):
             before, had = self.data.copy(), self.has.copy()
@@ -83,7 +83,7 @@ class CollectiveData:
         for link, size in load.items():
             self.bytes_on_link[link] = self.bytes_on_link.get(link, 0.0) + size
 
-    def _links(self, step: Step, m: int, source: int, target: int) -> list[int]:
+    def _links(self, step: MessageRounds, m: int, source: int, target: int) -> list[int]:
         assert source != target
         a, b = self.vertex[source], self.vertex[target]
         if step.routes is None:
@@ -123,7 +123,7 @@ class CollectiveData:
                 assert (self.data[position, slot] == value).all(), (position, slot)
 
 
-def all_have_met(script: Script, n: int) -> bool:
+def all_have_met(script: MessageSchedule, n: int) -> bool:
     """Tell whether, after a barrier, everyone has heard of everyone's arrival."""
     heard = [{i} if i < n else set() for i in range(n + len(script.vertices))]
     for step in script.steps:

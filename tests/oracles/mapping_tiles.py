@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from oracles.mapping_trace import Index, Ranges, elements
 from oracles.tile_events import makespan
-from ridgeline.kernels.mapping.machine import Machine
-from ridgeline.kernels.mapping.nest import Nest
+from ridgeline.kernels.mapping.machine import MappingMachine
+from ridgeline.kernels.mapping.nest import ContractionNest
 from ridgeline.kernels.systolic.closed_form import folds, layout, passes, spans
 from ridgeline.kernels.systolic.partition import Arrays, divisions, reduction_cycles
 
@@ -84,7 +84,7 @@ def tiles(within: Ranges, extents: Extents, order: tuple[tuple[str, ...], ...]) 
 
 def ways_of(
     arrays: Arrays, sizes: tuple[int, int, int, int], moved: tuple[float, float, float],
-    last: bool, machine: Machine, beside: tuple[float, float, float], transfers_s: float,
+    last: bool, machine: MappingMachine, beside: tuple[float, float, float], transfers_s: float,
 ) -> tuple[Way, ...]:  # fmt: skip
     """All ways to compute a tile.
 
@@ -124,7 +124,7 @@ def fastest(ways: tuple[Way, ...]) -> Way:
     return min(ways, key=lambda way: (way.phase_s, sum(way.near), way.alone_s))
 
 
-def prices_of(machine: Machine) -> tuple[tuple[float, ...], tuple[float, ...]]:
+def prices_of(machine: MappingMachine) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Joules of a byte of a, b and c that the arrays move, and over the border behind."""
     if machine.split is None:
         return (machine.near_byte_j,) * 3, (machine.far_byte_j + machine.near_byte_j,) * 3
@@ -134,7 +134,7 @@ def prices_of(machine: Machine) -> tuple[tuple[float, ...], tuple[float, ...]]:
     return near, tuple(machine.far_byte_j + each for each in near)
 
 
-def least_of(played: Played, machine: Machine, objective: str, base: tuple[float, float]) -> float:
+def least_of(played: Played, machine: MappingMachine, objective: str, base: tuple[float, float]) -> float:
     """Least seconds, joules or joule-seconds over all ways to compute all tiles, each by itself.
 
     For the product every pair of sums that no other is below in both is kept, tile by tile.
@@ -170,7 +170,7 @@ def least_of(played: Played, machine: Machine, objective: str, base: tuple[float
 
 def with_ports(
     cycles_s: float, near: tuple[float, float, float], beside: tuple[float, float, float],
-    transfers_s: float, machine: Machine,
+    transfers_s: float, machine: MappingMachine,
 ) -> float:  # fmt: skip
     """Seconds of the arrays and of each buffer's port, one operand after the other."""
     if machine.split is None:
@@ -185,14 +185,14 @@ def with_ports(
     return max(waits)
 
 
-def kept(machine: Machine, operand: int) -> bool:
+def kept(machine: MappingMachine, operand: int) -> bool:
     """Whether the buffers hold the operand."""
     return machine.split is None or machine.split.of[operand] != 3
 
 
 def play(
-    nest: Nest, groups: tuple[tuple[str, ...], ...], extents: Extents,
-    order: tuple[int, ...], machine: Machine, within: Within | None = None,
+    nest: ContractionNest, groups: tuple[tuple[str, ...], ...], extents: Extents,
+    order: tuple[int, ...], machine: MappingMachine, within: Within | None = None,
     inside: Inside | None = None,
 ) -> Played:  # fmt: skip
     """Play a tiling; `groups` are the dimensions behind batch, m, n, k, `order` these axes.
@@ -310,6 +310,6 @@ def play(
     )  # fmt: skip
 
 
-def overlaps(nest: Nest) -> bool:
+def overlaps(nest: ContractionNest) -> bool:
     """Whether tiles of the result can share elements."""
     return any(axis.window is not None for axis in nest.operands[2].axes)

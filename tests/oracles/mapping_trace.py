@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from ridgeline.kernels.mapping.mapping import Mapping
-from ridgeline.kernels.mapping.nest import Nest, Operand
+from ridgeline.kernels.mapping.nest import ContractionNest, Operand
 
 Point = dict[str, int]
 Index = tuple[int, ...]
@@ -46,7 +46,7 @@ def elements(operand: Operand, ranges: Ranges) -> set[Index]:
 class Trace:
     """Plays a mapping; `loads`, `stores`: words by (level, operand); `result`: the product."""
 
-    def __init__(self, nest: Nest, mapping: Mapping, a: dict, b: dict) -> None:
+    def __init__(self, nest: ContractionNest, mapping: Mapping, a: dict, b: dict) -> None:
         self.nest, self.mapping = nest, mapping
         self.operands = {operand.name: operand for operand in nest.operands}
         self.loads: Counter[tuple[str, str]] = Counter()

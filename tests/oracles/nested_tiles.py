@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 
 from oracles.mapping_tiles import Extents, Within, play
 from oracles.mapping_trace import Ranges
-from ridgeline.kernels.mapping.machine import Machine
-from ridgeline.kernels.mapping.nest import Nest
+from ridgeline.kernels.mapping.machine import MappingMachine
+from ridgeline.kernels.mapping.nest import ContractionNest
 
 Groups = tuple[tuple[str, ...], ...]
 Choice = tuple[Extents, tuple[int, ...]]
@@ -21,7 +21,7 @@ Choose = Callable[[int, Within], Choice]
 """From the level and the tile behind it: extents of tiles, and the order of the axes."""
 
 
-def machine_at(machine: Machine, depth: int) -> Machine:
+def machine_at(machine: MappingMachine, depth: int) -> MappingMachine:
     """The machine whose buffers are those of a nearer level."""
     if depth == 0:
         return machine
@@ -34,7 +34,7 @@ def machine_at(machine: Machine, depth: int) -> Machine:
 
 
 def play_levels(
-    nest: Nest, groups: Groups, machine: Machine, choose: Choose, depth: int = 0,
+    nest: ContractionNest, groups: Groups, machine: MappingMachine, choose: Choose, depth: int = 0,
     within: Within | None = None,
 ) -> tuple[float, float, list[list[int]]]:  # fmt: skip
     """Play given choices: seconds, those of the engine, words of every border.
@@ -68,7 +68,7 @@ def play_levels(
 
 
 def best_of_all(
-    nest: Nest, groups: Groups, machine: Machine,
+    nest: ContractionNest, groups: Groups, machine: MappingMachine,
     listed: Callable[[int, Within], Iterator[Choice]], depth: int = 0,
     within: Within | None = None, known: dict | None = None,
 ) -> float:  # fmt: skip

@@ -148,7 +148,7 @@ def test_a_study_writes_each_step_once(monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[int] = []
     inner = draft.draft_of
 
-    def counted(subject: draft.Subject, write: Any) -> draft.Draft:
+    def counted(subject: draft.Subject, write: Any) -> draft.StepTemplate:
         return inner(subject, lambda: written.append(1) or write())
 
     monkeypatch.setattr("ridgeline.parallel.lower.draft_of", counted)

@@ -17,7 +17,7 @@ from ridgeline.kernels import price
 from ridgeline.network.topology import from_cluster
 from ridgeline.parallel.recomputing.offload import (
     COPIES,
-    HostLink,
+    OffloadLink,
     copied_bytes,
     host_link,
     offloadable,
@@ -73,11 +73,11 @@ def test_copies_never_make_a_step_faster_nor_slower_than_one_after_the_other(
 ):
     graph = with_offload(training_graph(forward, SGD), "all")
     times = {op.name: 1e-4 for op in graph.ops if op.kind not in COPIES}
-    result = overlapped(graph, times, HostLink(bytes_per_s, latency_s))
+    result = overlapped(graph, times, OffloadLink(bytes_per_s, latency_s))
     assert result.compute_s == pytest.approx(1e-4 * len(times))
     assert max(result.compute_s, result.copy_s) <= result.step_s * (1 + 1e-9)
     assert result.step_s <= (result.compute_s + result.copy_s) * (1 + 1e-9)
-    fast = overlapped(graph, times, HostLink(2 * bytes_per_s, latency_s))
+    fast = overlapped(graph, times, OffloadLink(2 * bytes_per_s, latency_s))
     assert fast.step_s <= result.step_s * (1 + 1e-9)
 
 
@@ -93,7 +93,7 @@ def test_overlap_by_hand():
     times = {op.name: 1.0 for op in graph.ops}
     beside_out = sum(op.layer == "conv3-2" and op.pass_ is Pass.FORWARD for op in graph.ops)
     beside_back = sum(op.layer == "relu3-2" and op.pass_ is Pass.INPUT_GRADIENT for op in graph.ops)
-    link = HostLink(size / 10.0, 0.0)  # ten seconds a copy
+    link = OffloadLink(size / 10.0, 0.0)  # ten seconds a copy
     result = overlapped(changed, times, link)
     assert result.stall_s == pytest.approx((10 - beside_out) + (10 - beside_back))
 

@@ -13,7 +13,7 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.kernels import alike
 from ridgeline.kernels.pricing import price_all
 from ridgeline.parallel import prices
-from ridgeline.parallel.prices import Prices
+from ridgeline.parallel.prices import OpPricer
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.model import load_model
 
@@ -88,4 +88,4 @@ def test_prices_of_devices_that_were_met_are_those_of_a_first_meeting(
             graph = GRAPHS[which]
             device = slower(load_cluster(name).device, share)  # a new one, which may be equal
             kinds = prices._kinds(graph.ops, graph, device)
-            assert Prices(device).costs(graph) == price_all(kinds, device)
+            assert OpPricer(device).costs(graph) == price_all(kinds, device)

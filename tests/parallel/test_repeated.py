@@ -18,7 +18,7 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.parallel.lower import Lowered, lower
 from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.stages.partition import Part
+from ridgeline.parallel.stages.partition import StagePart
 from ridgeline.parallel.steps import step
 from ridgeline.parallel.steps.draft import _drafts
 from ridgeline.parallel.steps.repeated import look_of
@@ -56,7 +56,7 @@ def lowered(plan: Plan, model: str, cluster: int, *, copied: bool) -> Lowered:
         return lower(graph, plan, load_cluster(CLUSTERS[cluster][0]), topology_of(cluster))
 
 
-def _unlike(part: Part) -> Any:
+def _unlike(part: StagePart) -> Any:
     found = look_of(part, (), (), (), 0, {})
     return type(found)((id(part),), found.tensors, found.ops)
 
@@ -117,13 +117,13 @@ def test_copied_blocks_are_those_that_would_be_written(
 def test_most_layers_are_not_written(issue: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 12 parts of equal layers the two ends are, what is next to the last, and one for all."""
     written: Counter[int] = Counter()
-    write = step.Step._written
+    write = step.StepEmitter._written
 
     def counted(self: Any, team: Any, number: int, *more: Any) -> Any:
         written[number] += 1
         return write(self, team, number, *more)
 
-    monkeypatch.setattr(step.Step, "_written", counted)
+    monkeypatch.setattr(step.StepEmitter, "_written", counted)
     plan = stacked(
         global_batch=8,
         pipeline=4,

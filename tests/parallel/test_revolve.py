@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.recomputing.revolve import Chain, advances, best_reversal, reversible_steps
+from ridgeline.parallel.recomputing.revolve import ForwardChain, advances, best_reversal, reversible_steps
 
 
 @cache
@@ -42,7 +42,7 @@ def equal_steps(n):
     Revolve counts the first state as a slot but not the one being worked on; a chain the other way
     round: as many.
     """
-    return Chain([1] * n, [0] * n, [1] * n, [1] * n, [10**6] * n, [0] * n, [0] * n)
+    return ForwardChain([1] * n, [0] * n, [1] * n, [1] * n, [10**6] * n, [0] * n, [0] * n)
 
 
 @pytest.mark.parametrize("slots", [1, 2, 3, 4, 7, 12])
@@ -110,7 +110,7 @@ def chains(draw):
     extra = draw(numbers)
     more = [k + e for k, e in zip(keep, extra, strict=True)]
     step = [s + e for s, e in zip([*state[1:], 0], draw(numbers), strict=True)]
-    return Chain(advance, turn, whole, state, keep, more, step)
+    return ForwardChain(advance, turn, whole, state, keep, more, step)
 
 
 def cheapest(chain, memory):

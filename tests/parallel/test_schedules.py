@@ -18,7 +18,7 @@ from ridgeline.parallel.stages.schedules import (
     slot_arrays,
     zero_bubble_2p,
 )
-from ridgeline.parallel.stages.schedules.player import Times
+from ridgeline.parallel.stages.schedules.player import PassTimes
 
 CASES = [
     (name, stages, micro_batches, chunks)
@@ -141,7 +141,7 @@ def fullest(order, share):
 def test_zb_2p_keeps_twice_the_memory_and_waits_no_longer_than_zb_h1(
     stages, micro_batches, times, message, share
 ):
-    orders = zero_bubble_2p.order(stages, micro_batches, Times(*times, message), share)
+    orders = zero_bubble_2p.order(stages, micro_batches, PassTimes(*times, message), share)
     every = {Slot(p, i) for p in PHASES for i in range(micro_batches)}
     ends = play(orders, durations("zero-bubble", 1, *times))
     for order in orders:
@@ -160,7 +160,7 @@ def test_zb_2p_keeps_twice_the_memory_and_waits_no_longer_than_zb_h1(
 @pytest.mark.parametrize(("stages", "micro_batches"), [(2, 4), (4, 9), (8, 24), (16, 48)])
 def test_zb_2p_has_no_bubble_where_passes_are_equal(stages, micro_batches):
     """Table 1 of the paper: for F = B = W, in twice the activations of 1F1B."""
-    orders = zero_bubble_2p.order(stages, micro_batches, Times(), 1.0)
+    orders = zero_bubble_2p.order(stages, micro_batches, PassTimes(), 1.0)
     ends = play(orders, durations("zero-bubble", 1))
     for stage, order in enumerate(orders):
         assert ends[stage, order[-1]] - ends[stage, order[0]] + 1 == 3 * micro_batches

@@ -11,7 +11,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
 from ridgeline.kernels import price
 from ridgeline.parallel.stages.chain import units
-from ridgeline.parallel.stages.cuts import DoesNotFit, Room, Stage, balance, balance_replicated
+from ridgeline.parallel.stages.cuts import DoesNotFit, Room, StageLayers, balance, balance_replicated
 from ridgeline.workload import Pass, Role, load_model
 
 times = st.lists(st.integers(1, 9), min_size=1, max_size=8)
@@ -84,7 +84,7 @@ def every_pipeline(first, n, devices):
     """All ways to put layers first:n on exactly so many devices."""
     for stop in range(first + 1, n + 1):
         for replicas in range(1, devices + 1):
-            stage = Stage(first, stop, replicas)
+            stage = StageLayers(first, stop, replicas)
             if stop == n and replicas == devices:
                 yield [stage]
             elif stop < n:
@@ -128,7 +128,7 @@ def test_light_convolutions_are_replicated_and_heavy_layers_are_not():
     time, send = [10, 10, 10, 1, 1], [1, 1, 0.1, 0.1, 0]
     sync = [[w * (r - 1) for r in range(1, 9)] for w in (0.1, 0.1, 0.1, 30, 30)]
     found, _ = balance_replicated(time, 8, send_s=send, sync_s=sync)
-    assert found == (Stage(0, 3, 7), Stage(3, 5, 1))
+    assert found == (StageLayers(0, 3, 7), StageLayers(3, 5, 1))
 
 
 @pytest.mark.parametrize("name", ["resnet50", "gpt2", "vgg16", "unet", "t5-small", "dlrm"])

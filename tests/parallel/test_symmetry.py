@@ -12,7 +12,7 @@ from ridgeline.network.inline import from_text
 from ridgeline.network.topology import from_cluster
 from ridgeline.parallel.plans.mesh import Mesh
 from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.sending.flows import Call
+from ridgeline.parallel.sending.flows import StageCollective
 from ridgeline.parallel.sending.symmetry import Symmetry, symmetry_of
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import load_model
@@ -39,7 +39,7 @@ def test_a_chain_of_two_ends_has_classes_by_the_distance_from_them() -> None:
     topology = from_text("Line(6, 10 GB/s, 1 us)")
     mesh = Mesh.of(Plan(data=6, global_batch=6))
     on = np.stack((np.arange(5), np.arange(1, 6)), axis=1)
-    both, one = (Call("send", pairs, 1.0) for pairs in (np.concatenate((on, on[:, ::-1])), on))
+    both, one = (StageCollective("send", pairs, 1.0) for pairs in (np.concatenate((on, on[:, ::-1])), on))
     found = Symmetry(topology, mesh, [both], 6).members
     assert [places.tolist() for places in found] == [[0, 5], [1, 4], [2, 3]]
     assert len(Symmetry(topology, mesh, [one], 6).members) == 6
@@ -52,7 +52,7 @@ def test_a_flow_loads_what_its_mates_load() -> None:
     """Eight devices send through one adapter, four of them across the root: each for four."""
     topology = from_cluster(load_cluster("pcie3-8gpu-root-fdr"), 16)
     mesh = Mesh.of(Plan(data=8, pipeline=2, global_batch=8))
-    call = Call("send", np.stack((mesh.replica(0), mesh.replica(1)), axis=1), 1e6)
+    call = StageCollective("send", np.stack((mesh.replica(0), mesh.replica(1)), axis=1), 1e6)
     symmetry = Symmetry(topology, mesh, [call], 8)
     assert [places.tolist() for places in symmetry.members] == [[0, 1, 2, 3], [4, 5, 6, 7]]
     for which in (0, 4):

@@ -21,7 +21,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
 from ridgeline.kernels.cell_use import cells_of, systolic_cells
 from ridgeline.kernels.single import OpResult, conv, gemm, repeat
-from ridgeline.kernels.systolic.closed_form import Schedule, layout
+from ridgeline.kernels.systolic.closed_form import FoldSchedule, layout
 from ridgeline.kernels.tile_schedule import TileSchedule, tile_schedule
 from ridgeline.report.figures.op import array_utilisation, draw_op, op_gantt
 from ridgeline.workload.graph import Conv
@@ -185,7 +185,7 @@ def test_cells_against_every_multiplication(
     down, across, _ = layout(dataflow, 1, 2, 3)
     np.add.at(expected, (within[down] % rows, within[across] % columns), 1)
     axes = [[(size, 1)] for size in sizes]
-    found = systolic_cells(axes, parts, Schedule(dataflow), rows, columns)
+    found = systolic_cells(axes, parts, FoldSchedule(dataflow), rows, columns)
     assert (found == expected).all()
 
 

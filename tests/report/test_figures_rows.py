@@ -18,7 +18,7 @@ from report.drawn import texts
 from ridgeline.cli import execute
 from ridgeline.errors import RidgelineError
 from ridgeline.report.figures.choice import choice
-from ridgeline.report.figures.column_axes import Scale, said, si_label, valued
+from ridgeline.report.figures.column_axes import ColumnScale, said, si_label, valued
 from ridgeline.report.figures.study import bars, curve, pareto_front, residuals
 from ridgeline.report.figures.style import sheet
 from ridgeline.study.sweep import write_rows
@@ -136,7 +136,7 @@ def test_a_line_joins_the_medians_of_rows_that_differ_in_something_else() -> Non
 
 def test_quantities_stand_in_one_unit_whatever_their_prefixes() -> None:
     rows = [{"s": "1 MB"}, {"s": "500 kB"}, {"s": "0.002 GB"}]
-    scale = Scale.of("s", rows)
+    scale = ColumnScale.of("s", rows)
     assert [scale.number(row) for row in rows] == pytest.approx([1.0, 0.5, 2.0])
     assert scale.label == "s (MB)"
     ax = curve([{**row, "time_s": 1.0} for row in ROWS], "collective.size", "time_s")
@@ -218,7 +218,7 @@ def test_a_unit_is_chosen_in_which_the_largest_value_can_be_read(
     column: str, values: list[float], label: str, numbers: list[float]
 ) -> None:
     rows = [{column: value} for value in values]
-    scale = Scale.of(column, rows)
+    scale = ColumnScale.of(column, rows)
     assert scale.label == label
     assert [scale.number(row) for row in rows] == pytest.approx(numbers)
 

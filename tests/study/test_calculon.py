@@ -18,7 +18,7 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.kernels.shares import achievable_share
 from ridgeline.parallel.plans.text import make_plan
 from ridgeline.study.calculon import read_calculon
-from ridgeline.study.calculon.schema import Execution
+from ridgeline.study.calculon.schema import CalculonExecution
 from ridgeline.study.calculon.workload import plan_fields
 from ridgeline.workload.model import load_model
 
@@ -215,7 +215,7 @@ def test_every_execution_is_a_plan_of_the_same_devices(data: st.DataObject) -> N
         "data_par_net": data.draw(st.integers(0, 1)),
         "tensor_par_comm_type": data.draw(st.sampled_from(("ar", "rs_ag", "p2p_rs_ag"))),
     }
-    execution = Execution(**fields)
+    execution = CalculonExecution(**fields)
     plan = make_plan(plan_fields(execution))
     assert plan.devices == execution.num_procs
     assert plan.micro_batches * plan.micro_batch_size * plan.data == execution.batch_size

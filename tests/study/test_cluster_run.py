@@ -19,7 +19,7 @@ from ridgeline.study.jobs.job_file import JobFile
 from ridgeline.study.jobs.neighbours import simulate_jobs
 from ridgeline.study.parallel_run import _called_remotely, _run_chunk, run_jobs
 from ridgeline.study.point import Point
-from ridgeline.study.store import Store
+from ridgeline.study.store import RowStore
 from ridgeline.study.sweep import prepare
 
 STUDY = """kind: study
@@ -92,13 +92,13 @@ def test_a_worker_that_is_killed_costs_no_row_and_repeats_none(
             workers[0].kill()
             workers[0].wait()
 
-    with Store(tmp_path / "remote.jsonl") as store:
+    with RowStore(tmp_path / "remote.jsonl") as store:
         sweep.run(store, cluster_address=address, progress=progress)
         remote = list(sweep.rows(store))
     assert workers[0].poll() is not None
     assert workers[1].poll() is None
     assert sum(told) == sweep.size == len(remote)
-    with Store(tmp_path / "here.jsonl") as store:
+    with RowStore(tmp_path / "here.jsonl") as store:
         sweep.run(store)
         assert remote == list(sweep.rows(store))
 
@@ -117,7 +117,7 @@ def test_a_scheduler_that_is_lost_is_said_and_what_is_done_is_kept(
             scheduler.kill()
             scheduler.wait()
 
-    with Store(tmp_path / "rows.jsonl") as store:
+    with RowStore(tmp_path / "rows.jsonl") as store:
         with pytest.raises(RidgelineError, match="was lost; what was finished is kept"):
             sweep.run(store, cluster_address=address, progress=progress)
         kept = len(store)

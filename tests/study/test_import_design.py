@@ -17,9 +17,9 @@ from ridgeline.cli import execute
 from ridgeline.config import Document
 from ridgeline.kernels.spatial.machine import elements_of
 from ridgeline.kernels.spatial.nest import nest_of
-from ridgeline.kernels.spatial.search import Found, given_layout
+from ridgeline.kernels.spatial.search import FoundLayout, given_layout
 from ridgeline.study.import_design import Design
-from ridgeline.study.import_design.documents import Source
+from ridgeline.study.import_design.documents import DesignDocument
 from ridgeline.study.import_design.loops import (
     Access,
     Einsum,
@@ -66,7 +66,7 @@ mapping:
 """
 
 
-def counted(design: Design) -> Found:
+def counted(design: Design) -> FoundLayout:
     """Count the words of a design's only mapping."""
     device, (layer,) = design.device, design.layers
     assert device is not None
@@ -277,7 +277,7 @@ def test_a_convolution_is_read_whatever_the_order_of_its_dimensions(
 ) -> None:
     n, g, k, c, p, q, r, s = sizes
     stated = dict(zip("NGKCPQRS", sizes, strict=True))
-    source = Source(Document("test", {}, {}), {})
+    source = DesignDocument(Document("test", {}, {}), {})
     window = ((("P", stride), ("R", dilation)), (("Q", stride), ("S", dilation)))
     layer = layer_of(Einsum(
         "x", {dim: stated[dim] for dim in order},
@@ -299,7 +299,7 @@ def test_a_convolution_is_read_whatever_the_order_of_its_dimensions(
 
 
 def test_products_of_many_dimensions_and_what_is_no_product() -> None:
-    source = Source(Document("test", {}, {}), {})
+    source = DesignDocument(Document("test", {}, {}), {})
 
     def layer(*accesses: Access, **sizes: int) -> Gemm | Conv:
         return layer_of(Einsum("x", sizes, accesses, source, ())).loops

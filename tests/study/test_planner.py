@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.load import load_cluster
-from ridgeline.study.planner.few import Few
+from ridgeline.study.planner.few import ReducedModel
 from ridgeline.study.planner.found import Objective, Replay, pareto
 from ridgeline.study.planner.group import BACKWARD, FORWARD
 from ridgeline.study.planner.made import Key
@@ -307,7 +307,7 @@ def test_few_layers_price_the_whole(case) -> None:  # type: ignore[no-untyped-de
     model = mixture(name) if name in MIXTURES else name
     few, whole = searcher(model, *more), searcher(model, *more)
     assert few.groups.few.fewer
-    whole.groups.few = Few(whole.model, ())
+    whole.groups.few = ReducedModel(whole.model, ())
     keys = sorted({few.key(i) for i in range(len(few.space))})
     for key in [*keys[3::24], next(key for key in keys if key.tensor == 4)]:
         a, b = few.groups.group(key), whole.groups.group(key)

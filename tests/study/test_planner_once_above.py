@@ -16,7 +16,7 @@ from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
 from ridgeline.parallel.sending.wires import FarMemory, Wires
 from ridgeline.parallel.stages.partition import partition
-from ridgeline.study.planner.few import Few
+from ridgeline.study.planner.few import ReducedModel
 from ridgeline.study.planner.screen import HELD, totals
 from ridgeline.study.planner.search import Searcher
 from ridgeline.workload.graph import Pass
@@ -147,7 +147,7 @@ def test_ops_and_messages_are_where_the_step_has_them(
 def test_layers_of_other_sizes_are_not_alike() -> None:
     """The cast of the head's weight stands where a layer has the cast of its own."""
     few, whole = (searcher("deepspeech2", "jean-zay-a100", 4, 8) for _ in range(2))
-    whole.groups.few = Few(whole.model, ())
+    whole.groups.few = ReducedModel(whole.model, ())
     key = few.key(0)._replace(recompute="none", tensor=1, micro_batch=1)
     a, b = few.groups.group(key), whole.groups.group(key)
     assert a is not None

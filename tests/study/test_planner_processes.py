@@ -11,7 +11,7 @@ import pytest
 from ridgeline.errors import RidgelineError
 from ridgeline.simulation import simulate
 from ridgeline.study.planner import helper
-from ridgeline.study.planner.found import Found
+from ridgeline.study.planner.found import SearchResult
 from ridgeline.study.planner.helper import Helper, can_fork
 from ridgeline.study.planner.opener import ALL
 from ridgeline.study.planner.queue import Queue
@@ -34,7 +34,7 @@ def forks() -> None:
         pytest.skip("no process can be forked here")
 
 
-def said(found: Found) -> Found:
+def said(found: SearchResult) -> SearchResult:
     """Leave out of an answer what the clock says."""
     return replace(found, seconds=0.0, screen_plans_per_s=0.0)
 

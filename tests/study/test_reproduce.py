@@ -15,11 +15,11 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
 from ridgeline.kernels.broadcast_grid import METHODS, Ring, method, sample_cost
 from ridgeline.kernels.single import gemm
-from ridgeline.study.reproduce import REPRODUCTIONS, Row, reproduce
+from ridgeline.study.reproduce import REPRODUCTIONS, ReproducedFigure, reproduce
 from ridgeline.study.reproduce.caterpillar import published
 
 
-def rows(name: str, group: str = "") -> list[Row]:
+def rows(name: str, group: str = "") -> list[ReproducedFigure]:
     return [row for row in reproduce(name).rows if group in row.group]
 
 
@@ -216,7 +216,7 @@ def test_the_list_and_a_name_that_is_none(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_a_residual_counts_from_the_nearer_end_of_a_range() -> None:
-    row = Row("g", "q", "", (2.0, 4.0), 3.0, None)
+    row = ReproducedFigure("g", "q", "", (2.0, 4.0), 3.0, None)
     assert row.residual == 0
     assert dataclasses.replace(row, predicted=5.0).residual == pytest.approx(0.25)
     assert dataclasses.replace(row, predicted=1.0).residual == pytest.approx(-0.5)

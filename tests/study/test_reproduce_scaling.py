@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.hardware.load import load_cluster
-from ridgeline.study.reproduce import Row, calculon, das, megatron, reproduce
+from ridgeline.study.reproduce import ReproducedFigure, calculon, das, megatron, reproduce
 from ridgeline.study.reproduce.gpipe import speed_up
-from ridgeline.study.reproduce.pipedream import Chain
+from ridgeline.study.reproduce.pipedream import PipeDreamChain
 
 
-def promised(found: list[Row]) -> list[bool]:
+def promised(found: list[ReproducedFigure]) -> list[bool]:
     kept = [row.is_kept for row in found]
     return [one for one in kept if one is not None]
 
@@ -69,7 +69,7 @@ def test_the_best_groups_are_next_to_the_root(nodes: int, batch: int, ofm: int) 
 
 
 def test_pipedreams_best_is_no_slower_than_any_configuration() -> None:
-    chain = Chain((5.0, 4.0, 3.0, 2.0, 1.0), (1.0, 2.0, 4.0, 8.0, 50.0), (9.0, 7.0, 5.0, 1.0, 0.0))
+    chain = PipeDreamChain((5.0, 4.0, 3.0, 2.0, 1.0), (1.0, 2.0, 4.0, 8.0, 50.0), (9.0, 7.0, 5.0, 1.0, 0.0))
     for bandwidth in (0.5, 2.0, 10.0, 100.0):
         stages, best = chain.best(4, bandwidth)
         own = [stage.replicas for stage in stages]

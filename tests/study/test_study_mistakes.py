@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError
-from ridgeline.study.study_file import Span, _count
+from ridgeline.study.study_file import ValueSpan, _count
 from ridgeline.study.sweep import load_study, prepare, run_sweep
 
 HEAD = """kind: study
@@ -139,12 +139,12 @@ def test_another_mistake_is_said_with_its_place(tmp_path: Path, text: str, messa
 def test_values_are_counted_as_they_are_made(a: int, b: int, steps: int, log: bool) -> None:
     a, b = (abs(a) + 1, abs(b) + 1) if log else (a, b)
     scale = "log" if log else "linear"
-    span = Span.model_validate({"from": a, "to": b, "steps": steps, "scale": scale})
+    span = ValueSpan.model_validate({"from": a, "to": b, "steps": steps, "scale": scale})
     assert _count(span) == len(span.values())
 
 
 def test_prefixes_of_a_span_may_differ() -> None:
-    span = Span.model_validate({"from": "1 kB", "to": "1 GB", "steps": 3, "scale": "log"})
+    span = ValueSpan.model_validate({"from": "1 kB", "to": "1 GB", "steps": 3, "scale": "log"})
     assert span.values() == ["1 kB", "1000 kB", "1000000 kB"]
 
 

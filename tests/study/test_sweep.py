@@ -12,7 +12,7 @@ import pytest
 from ridgeline.cli import execute
 from ridgeline.cli.output import brief, headings
 from ridgeline.errors import ConfigError
-from ridgeline.report.figures.column_axes import Scale
+from ridgeline.report.figures.column_axes import ColumnScale
 from ridgeline.report.figures.study import bars, curve
 from ridgeline.study.sweep import load_study, plain_rows, run_sweep
 
@@ -154,7 +154,7 @@ def test_numbers_in_tables_of_rows_have_six_digits() -> None:
 )
 def test_an_axis_says_what_it_has_and_in_which_unit(column: str, label: str) -> None:
     value = "900 GB/s" if column.endswith("bandwidth") else 1.0
-    assert Scale.of(column, [{column: value}]).label == label
+    assert ColumnScale.of(column, [{column: value}]).label == label
 
 
 def test_small_machines_have_no_zeros_in_tables_and_units_that_can_be_read(

@@ -23,8 +23,8 @@ from ridgeline.study.columns import parse_formula, resolve
 from ridgeline.study.parallel_run import workers
 from ridgeline.study.ranking import pareto, top
 from ridgeline.study.samples import MAX_SOBOL, latin_hypercube, sobol
-from ridgeline.study.store import Store, working_file
-from ridgeline.study.study_file import Span, load_study
+from ridgeline.study.store import RowStore, working_file
+from ridgeline.study.study_file import ValueSpan, load_study
 from ridgeline.study.sweep import prepare
 
 HEAD = "kind: study\nname: s\nmodel: lenet5\ncluster: dgx1-v100\n"
@@ -73,12 +73,12 @@ def test_a_killed_sweep_goes_on_and_loses_and_repeats_no_row(tmp_path: Path, tex
     assert 10 <= done < 93
     with working.open("ab") as stream:
         stream.write(b'{"key": "half a li')
-    with Store(working) as store:
+    with RowStore(working) as store:
         kept = {key: store[key] for key in store._places}
     assert len(kept) == done
     simulated: list[int] = []
     sweep = prepare(study)
-    with Store(working) as store:
+    with RowStore(working) as store:
         sweep.run(store, progress=simulated.append)
         assert len(store) == 93
         assert all(store[key] == row for key, row in kept.items())
@@ -100,7 +100,7 @@ def test_one_and_two_processes_write_the_same_bytes(tmp_path: Path) -> None:
 def test_equal_points_are_simulated_once(tmp_path: Path) -> None:
     text = HEAD + "plan: {data: 2}\nvary:\n  plan.global_batch: [64, 64, 128, 64]\n"
     sweep = prepare(write(tmp_path, text))
-    with Store(tmp_path / "work") as store:
+    with RowStore(tmp_path / "work") as store:
         told: list[int] = []
         sweep.run(store, progress=told.append)
         assert sorted(told) == [0, 1, 3]
@@ -120,8 +120,8 @@ def test_another_file_content_is_another_point(tmp_path: Path) -> None:
 
 
 def test_two_sweeps_do_not_share_a_working_file(tmp_path: Path) -> None:
-    with Store(tmp_path / "work"), pytest.raises(ConfigError, match="another sweep"):
-        Store(tmp_path / "work")
+    with RowStore(tmp_path / "work"), pytest.raises(ConfigError, match="another sweep"):
+        RowStore(tmp_path / "work")
 
 
 @pytest.mark.parametrize(
@@ -230,7 +230,7 @@ def test_the_front_is_what_nothing_beats(points: list[tuple[int, int, int]]) -> 
 @given(st.floats(1e-3, 1e6), st.floats(1e-3, 1e6), st.integers(1, 40), st.booleans())
 def test_a_span_keeps_its_ends_and_its_order(a: float, b: float, n: int, log: bool) -> None:
     fields = {"from": a, "to": b, "steps": n, "scale": "log" if log else "linear"}
-    values = Span.model_validate(fields).values()
+    values = ValueSpan.model_validate(fields).values()
     assert values[0] == pytest.approx(a, rel=1e-11)
     if n > 1:
         assert values[-1] == pytest.approx(b, rel=1e-11)

@@ -13,7 +13,7 @@ from ridgeline.cli import execute
 from ridgeline.errors import ConfigError
 from ridgeline.report.perfetto import trace
 from ridgeline.report.result import Result
-from ridgeline.study.whatif import Scaling, levers, read_scaling, what_if
+from ridgeline.study.whatif import LeverScaling, levers, read_scaling, what_if
 
 PLAN = rl.Plan(data=8, global_batch=256)
 
@@ -38,7 +38,7 @@ def test_replays_are_what_the_engine_plays(step: Result) -> None:
     assert found.replays_per_s > 0
     for share, time_s in zip(found.factors, found.times_s, strict=True):
         scales = [
-            Scaling("hbm", 0.5 * 4**share, 0.5 * 4**share), Scaling("latency", 2**share, 2**share)
+            LeverScaling("hbm", 0.5 * 4**share, 0.5 * 4**share), LeverScaling("latency", 2**share, 2**share)
         ]  # fmt: skip
         assert time_s == pytest.approx(what_if(step, scales).after_s, rel=1e-9)
     assert found.times_s[-1] == pytest.approx(found.after_s, rel=1e-9)
@@ -46,7 +46,7 @@ def test_replays_are_what_the_engine_plays(step: Result) -> None:
 
 def test_more_is_never_slower(step: Result) -> None:
     for lever in levers(step.details.lowered.program):
-        found = what_if(step, [Scaling(lever, 2.0, 2.0)])
+        found = what_if(step, [LeverScaling(lever, 2.0, 2.0)])
         assert found.after_s <= found.before_s * (1 + 1e-12)
     parts = [what_if(step, [read_scaling(f"{kind}.latency 0.5x")]) for kind in ("launch", "link")]
     both = what_if(step, [read_scaling("latency 0.5x")])

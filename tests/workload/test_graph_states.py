@@ -14,10 +14,10 @@ from ridgeline.workload import Graph, load_model, ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.graph import Gemm, Role
 from ridgeline.workload.numerics import PRECISIONS
-from ridgeline.workload.ops.state_space import Sizes
+from ridgeline.workload.ops.state_space import StateSpaceSizes
 
 
-def layer(sizes: Sizes, positions: int, taps: int = 3) -> Graph:
+def layer(sizes: StateSpaceSizes, positions: int, taps: int = 3) -> Graph:
     b = GraphBuilder("test", 2, PRECISIONS["fp32"])
     mixed = b.input("mixed", (2, positions, sizes.mixed))
     steps = b.input("steps", (2, positions, sizes.heads))
@@ -32,7 +32,7 @@ def layer(sizes: Sizes, positions: int, taps: int = 3) -> Graph:
 def test_products_of_chunks_are_the_recurrence_and_are_counted(
     groups: int, each: int, size: int, state: int, chunks: int, chunk: int, seed: int
 ) -> None:
-    sizes = Sizes(groups * each, size, groups, state, chunk)
+    sizes = StateSpaceSizes(groups * each, size, groups, state, chunk)
     graph = layer(sizes, chunks * chunk)
     (op,) = (op for op in graph.ops if op.kind == "state-space")
     rng = np.random.default_rng(seed)

@@ -30,7 +30,7 @@ from ridgeline.workload.kernel_graphs import (
 )
 from ridgeline.workload.ops.attention import met_scores
 from ridgeline.workload.ops.linear_attention import DeltaHeads
-from ridgeline.workload.ops.state_space import Sizes
+from ridgeline.workload.ops.state_space import StateSpaceSizes
 
 SMALL = st.integers(1, 40)
 
@@ -230,7 +230,7 @@ def test_heads_of_values_share_heads_of_keys() -> None:
 
 
 def test_a_scan_grows_with_its_positions() -> None:
-    sizes = Sizes(heads=8, size=16, groups=2, state=32, chunk=64)
+    sizes = StateSpaceSizes(heads=8, size=16, groups=2, state=32, chunk=64)
     short, long = (scan_graph(2, n, sizes) for n in (128, 256))
     assert long.flops() == 2 * short.flops()
     assert compulsory_bytes(long) > compulsory_bytes(short)

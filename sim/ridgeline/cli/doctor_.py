@@ -87,13 +87,13 @@ def _catalogue() -> dict[str, object]:
 def _kernels() -> dict[str, object]:
     """Play a small program on both executors and compare."""
     from ridgeline._jit import cache_folder
-    from ridgeline.engine.builder import Phase, ProgramBuilder
+    from ridgeline.engine.builder import WorkPhase, ProgramBuilder
     from ridgeline.engine.executor import run
     from ridgeline.engine.reference import run_reference
 
     builder = ProgramBuilder()
     link = builder.add_resource("link", 2.0, shared=True)
-    row = builder.add_cost([Phase(0.5, {link: 4.0})], {})
+    row = builder.add_cost([WorkPhase(0.5, {link: 4.0})], {})
     for name in "ab":
         stream = builder.add_stream(name, builder.add_rank())
         builder.add_task("flow", name, stream=stream, cost=row)

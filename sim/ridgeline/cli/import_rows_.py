@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ridgeline.cli.output import console, print_json
 
 if TYPE_CHECKING:
-    from ridgeline.study.validate.rows import Row
+    from ridgeline.study.validate.rows import MeasuredRow
 
 
 def import_rows_(
@@ -51,7 +51,7 @@ def import_rows_(
     screen.print(words, markup=False, soft_wrap=True)
 
 
-def _said(row: Row) -> dict[str, Any]:
+def _said(row: MeasuredRow) -> dict[str, Any]:
     """Return why a row cannot be simulated, or None, and what was inferred of it."""
     inferred = [what for what in row.text("inferred").split("; ") if what]
     return {"id": row.id, "skipped": row.text("skip") or None, "inferred": inferred}

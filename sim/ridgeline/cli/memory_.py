@@ -14,10 +14,10 @@ from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
     from ridgeline.network.topology import Topology
-    from ridgeline.parallel.memory.over_step import Memory
+    from ridgeline.parallel.memory.over_step import StepMemory
     from ridgeline.parallel.plans.plan import Plan
     from ridgeline.parallel.plans.stack_choice import StackChoice
-    from ridgeline.parallel.recomputing.offload import HostLink
+    from ridgeline.parallel.recomputing.offload import OffloadLink
 
 
 def memory_(
@@ -146,7 +146,7 @@ def _budget_bytes(budget: str | None) -> float | None:
     return size
 
 
-def _print_at_once(result: Memory, choice: StackChoice, *, json: bool) -> None:
+def _print_at_once(result: StepMemory, choice: StackChoice, *, json: bool) -> None:
     """Print what a step takes whose tensors are all allocated before it begins."""
     from ridgeline.report.tables import plain_table
     from ridgeline.units import show
@@ -231,7 +231,7 @@ def _print_fit(
     )
 
 
-def _host_link(topology: Topology) -> HostLink | None:
+def _host_link(topology: Topology) -> OffloadLink | None:
     """Return the link of a device to its host; None: a network has none, as inline text."""
     from ridgeline.parallel.recomputing.offload import host_link
 
@@ -240,7 +240,7 @@ def _host_link(topology: Topology) -> HostLink | None:
     return host_link(topology)
 
 
-def _print(result: Memory, choice: StackChoice) -> None:
+def _print(result: StepMemory, choice: StackChoice) -> None:
     from ridgeline.report.tables import plain_table
     from ridgeline.units import show
 

@@ -20,7 +20,7 @@ from ridgeline.cli.software import Software, one_stack
 from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
-    from ridgeline.study.planner import Found, Replay
+    from ridgeline.study.planner import SearchResult, Replay
 
 
 def plan_(
@@ -81,7 +81,7 @@ def plan_(
     return 0
 
 
-def _print(found: Found) -> None:
+def _print(found: SearchResult) -> None:
     from ridgeline.parallel.plans.stack_choice import BOUND, choice_text
 
     screen = console()

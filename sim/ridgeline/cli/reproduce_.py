@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from ridgeline.study.reproduce import Reproduction, Row
+    from ridgeline.study.reproduce import Reproduction, ReproducedFigure
 
 
 def reproduce_(
@@ -75,7 +75,7 @@ def _print(made: Reproduction) -> None:
         screen.print(f"note: {note}", soft_wrap=True, markup=False)
 
 
-def _table(made: tuple[Row, ...]) -> Table:
+def _table(made: tuple[ReproducedFigure, ...]) -> Table:
     """Rows by group; columns of what was fitted, and of remarks, only where there are any."""
     from ridgeline.report.tables import plain_table
 
@@ -92,7 +92,7 @@ def _table(made: tuple[Row, ...]) -> Table:
     return table
 
 
-def _cells(row: Row, *, fitted: bool) -> Iterator[str]:
+def _cells(row: ReproducedFigure, *, fitted: bool) -> Iterator[str]:
     yield f"  {row.quantity}"
     yield "-".join(f"{end:.4g}" for end in dict.fromkeys(row.published))
     yield f"{row.predicted:.4g}"
@@ -102,13 +102,13 @@ def _cells(row: Row, *, fitted: bool) -> Iterator[str]:
         yield "" if not row.is_fitted else _residual(row.unfitted_residual, row)
 
 
-def _residual(residual: float | None, row: Row) -> str:
+def _residual(residual: float | None, row: ReproducedFigure) -> str:
     if residual is None:
         return ""
     return f"{residual * 100:+.1f} {'pt' if row.points else '%'}"
 
 
-def _remark(row: Row) -> str:
+def _remark(row: ReproducedFigure) -> str:
     remarks = [row.note] if row.note else []
     if row.is_input:
         remarks.append("input")

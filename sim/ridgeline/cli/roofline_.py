@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ridgeline.hardware.device import Device
-    from ridgeline.kernels.roofline import Peak, Ridge
+    from ridgeline.kernels.roofline import EnginePeak, Ridge
     from ridgeline.report.figures.device import Load
 
 _GEMM = re.compile(r"(\d{1,13})x(\d{1,13})x(\d{1,13})")
@@ -173,7 +173,7 @@ def _ridge_table(ridges: Sequence[Ridge]) -> Table:
     return rows
 
 
-def peak_table(peaks: Sequence[Peak]) -> Table:
+def peak_table(peaks: Sequence[EnginePeak]) -> Table:
     """Tabulate the peaks of a device, per power and area where they are known."""
     from ridgeline.report.tables import plain_table
     from ridgeline.units import show

@@ -17,7 +17,7 @@ from ridgeline.cli.software import SoftwareOrAll
 from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
-    from ridgeline.study.store import Store
+    from ridgeline.study.store import RowStore
     from ridgeline.study.sweep import Sweep
 
 FAILED_STATUS = 1
@@ -81,7 +81,7 @@ def sweep_(
     """
     from ridgeline.errors import ConfigError
     from ridgeline.report.files import check_writable
-    from ridgeline.study.store import Store, working_file
+    from ridgeline.study.store import RowStore, working_file
     from ridgeline.study.sweep import prepare, write_rows, writer_for
 
     if resume and restart:
@@ -96,7 +96,7 @@ def sweep_(
         processes = max(1, min(os.cpu_count() or 1, sweep.size // _WORTH_A_PROCESS))
     with tempfile.TemporaryDirectory() as folder:
         place = working_file(output if output is not None else Path(folder) / "rows")
-        with Store(place, restart=restart) as store:
+        with RowStore(place, restart=restart) as store:
             if len(store):
                 print(f"ridgeline: {len(store)} points are in {place} already", file=sys.stderr)
             try:
@@ -116,7 +116,7 @@ def sweep_(
     return _print_failed(rows, sweep.study.fields)
 
 
-def _run(sweep: Sweep, store: Store, processes: int, cluster_address: str | None) -> None:
+def _run(sweep: Sweep, store: RowStore, processes: int, cluster_address: str | None) -> None:
     from rich.console import Console
     from rich.progress import (
         BarColumn,

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ridgeline.engine.builder import Phase, ProgramBuilder
+    from ridgeline.engine.builder import WorkPhase, ProgramBuilder
     from ridgeline.engine.chance import with_failures, with_jitter
     from ridgeline.engine.chunks import in_chunks
     from ridgeline.engine.executor import run
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Account": "program",
     "RankMemory": "memory",
-    "Phase": "builder",
+    "WorkPhase": "builder",
     "Program": "program",
     "ProgramBuilder": "builder",
     "TaskRow": "timeline",
@@ -37,7 +37,7 @@ _HOME = {
 
 __all__ = [
     "Account",
-    "Phase",
+    "WorkPhase",
     "Program",
     "ProgramBuilder",
     "RankMemory",

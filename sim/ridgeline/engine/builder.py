@@ -15,7 +15,7 @@ from ridgeline.errors import RidgelineError
 
 
 @dataclass(frozen=True, slots=True)
-class Phase:
+class WorkPhase:
     """A latency followed by work on resources, `repeat` times over.
 
     Attributes
@@ -83,7 +83,7 @@ class ProgramBuilder:
         account = Account(component, place, unit, price_j)
         return self._accounts.setdefault(account, len(self._accounts))
 
-    def add_cost(self, phases: Sequence[Phase], events: Mapping[int, float] | None = None) -> int:
+    def add_cost(self, phases: Sequence[WorkPhase], events: Mapping[int, float] | None = None) -> int:
         """Add what a task does and what it counts, for the whole task, by account.
 
         An equal row has an equal number.

@@ -18,7 +18,7 @@ import numpy as np
 
 from ridgeline._jit import kernel
 from ridgeline.engine.program import Flags, Floats, Ints
-from ridgeline.engine.replay import Times
+from ridgeline.engine.replay import ReplayedTimes
 from ridgeline.engine.timeline import Timeline
 
 _ROUNDS = 12
@@ -60,7 +60,7 @@ def contended(timeline: Timeline, demand: Demand) -> Timeline:
         if np.abs(delays - before).sum() <= _SETTLED * delays.sum():
             break
         before, durations = delays, played + delays
-        times = times or Times(timeline)
+        times = times or ReplayedTimes(timeline)
         start_s, end_s = times.of(durations)
     return timeline if times is None else replace(timeline, start_s=start_s, end_s=end_s)
 

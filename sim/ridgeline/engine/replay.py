@@ -48,7 +48,7 @@ def replay_s(timeline: Timeline, ratios: Floats) -> Floats:
     return last
 
 
-class Times:
+class ReplayedTimes:
     """Times of all tasks of a timeline for other durations, the order on its streams kept."""
 
     def __init__(self, timeline: Timeline) -> None:

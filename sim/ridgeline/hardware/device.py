@@ -16,7 +16,7 @@ from ridgeline.hardware.dies import Dies
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.hardware.host_processor import HOST, HOST_PLACES, HostProcessor
-from ridgeline.hardware.kernel import Kernel, Repack
+from ridgeline.hardware.kernel import MeasuredKernel, Repack
 from ridgeline.hardware.skip import Skip
 from ridgeline.hardware.sourced import DEFAULT, NOT_STATED, Described, Positive, Share, Sourced
 from ridgeline.hardware.spatial import SpatialArray
@@ -358,7 +358,7 @@ class Device(Described):
     base: str | None = None
     """Name or path of the device whose description this one starts from: mappings are merged field
     by field, everything else is replaced, and ``null`` removes a field."""
-    kernels: tuple[Kernel, ...] = Field(default=(), strict=False)
+    kernels: tuple[MeasuredKernel, ...] = Field(default=(), strict=False)
     """Of ops outside contractions; first match counts, others are priced by launch latency, vector
     rate and the bandwidth of memory."""
     achievable_from: AchievableFrom | None = None

@@ -28,7 +28,7 @@ class Repack(Strict):
     """Of the result."""
 
 
-class Kernel(Strict):
+class MeasuredKernel(Strict):
     """How long ops of one kind outside contractions take, from microbenchmarks."""
 
     op: str

@@ -102,7 +102,7 @@ class Link(Strict):
         return ends
 
 
-class Component(Strict):
+class NodeVertex(Strict):
     """A vertex of the node's graph that is not a device."""
 
     name: str
@@ -156,7 +156,7 @@ class Node(Described):
     """Fixed time of starting a collective, besides the hops."""
     link_types: dict[str, LinkType] = Field(default_factory=dict)
     """By names of your own, which `links` refer to."""
-    components: tuple[Component, ...] = Field(default=(), strict=False)
+    components: tuple[NodeVertex, ...] = Field(default=(), strict=False)
     """Vertices of the graph besides the devices: switches, hosts, NICs."""
     links: tuple[Link, ...] = Field(default=(), strict=False)
     """Edges of the graph, from which routes and rings are found."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ridgeline.hardware.device import Device
-from ridgeline.kernels.cost import NOTHING, Moved
+from ridgeline.kernels.cost import NOTHING, OperandBytes
 from ridgeline.kernels.residence import Found, unheld_of
 from ridgeline.kernels.traffic import (
     Operands,
@@ -80,7 +80,7 @@ class Alike:
             self.rest_bytes = int(streamed) - self.a_bytes - self.b_bytes
 
     def operands(
-        self, held: int, cache: float, kept: Moved = NOTHING, *, grouped: bool = False
+        self, held: int, cache: float, kept: OperandBytes = NOTHING, *, grouped: bool = False
     ) -> Operands:
         """Return a contraction's operands; see `traffic.Operands`."""
         assert self.gemm is not None

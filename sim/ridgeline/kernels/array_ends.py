@@ -11,18 +11,18 @@ import itertools
 import math
 
 from ridgeline.kernels.breakdown import ARRAY, BUSY_THROUGHOUT, EngineShares
-from ridgeline.kernels.cost import Moved
+from ridgeline.kernels.cost import OperandBytes
 from ridgeline.kernels.mapping.axes import axes_of, dims_of
 from ridgeline.kernels.mapping.choices import TIMES
-from ridgeline.kernels.mapping.machine import Machine, engine_of
+from ridgeline.kernels.mapping.machine import MappingMachine, engine_of
 from ridgeline.kernels.mapping.mapped import Mapped
 from ridgeline.kernels.mapping.nest import nest_of
-from ridgeline.kernels.systolic.closed_form import Schedule, folds, layout, spans
-from ridgeline.kernels.systolic.partition import Arrays, Partition, reduction_cycles
+from ridgeline.kernels.systolic.closed_form import FoldSchedule, folds, layout, spans
+from ridgeline.kernels.systolic.partition import Arrays, ArrayPartition, reduction_cycles
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 
-def shares_of(found: Partition) -> EngineShares:
+def shares_of(found: ArrayPartition) -> EngineShares:
     """Return the ends of a product that is divided among arrays once."""
     cycles, spent = found.cycles, found.spent
     return EngineShares(
@@ -35,7 +35,7 @@ def shares_of(found: Partition) -> EngineShares:
 
 def mapped_shares(
     found: Mapped,
-    machine: Machine,
+    machine: MappingMachine,
     loops: Gemm | Conv,
     pass_: Pass,
     inside: EngineShares = BUSY_THROUGHOUT,
@@ -84,7 +84,7 @@ def mapped_shares(
     return EngineShares(fill=fill, drain=drain, exchange=exchange, stall=(nearest, waiting))
 
 
-def _busiest_port(found: Mapped, machine: Machine) -> str:
+def _busiest_port(found: Mapped, machine: MappingMachine) -> str:
     """Name the level whose port is busy the longest with what arrays read and write."""
     last = machine.levels[-1]
     if last.split is None:
@@ -96,9 +96,9 @@ def _busiest_port(found: Mapped, machine: Machine) -> str:
 
 
 def register_bytes(
-    how: Schedule, sizes: tuple[int, int, int, int], loads: float, widths: tuple[float, float],
+    how: FoldSchedule, sizes: tuple[int, int, int, int], loads: float, widths: tuple[float, float],
     rows: int,
-) -> Moved:  # fmt: skip
+) -> OperandBytes:  # fmt: skip
     """Bytes that the registers of an array's cells read and write for a product.
 
     Every multiply-accumulate reads both operands and its sum and writes the sum. What moves is
@@ -124,16 +124,16 @@ def register_bytes(
     right, down = 2 * how.hop_col * macs, 2 * how.hop_row * macs
     if how.dataflow == "os":
         sums = (2 * macs + stay) * accumulated
-        return Moved(right * operand, down * operand, 0.0, sums)
+        return OperandBytes(right * operand, down * operand, 0.0, sums)
     moving, staying = right * operand, (macs + stay) * operand
     a, b = (moving, staying) if how.dataflow == "ws" else (staying, moving)
-    return Moved(a, b, 0.0, down * accumulated)
+    return OperandBytes(a, b, 0.0, down * accumulated)
 
 
 def partition_registers(
-    found: Partition, sizes: tuple[int, int, int, int], arrays: Arrays,
+    found: ArrayPartition, sizes: tuple[int, int, int, int], arrays: Arrays,
     widths: tuple[float, float],
-) -> Moved:  # fmt: skip
+) -> OperandBytes:  # fmt: skip
     """Bytes in the registers of arrays that a product is divided among; see `register_bytes`."""
     batch, m, n, k = sizes
     how = next(one for one in arrays.schedules if one.dataflow == found.dataflow)
@@ -145,7 +145,7 @@ def partition_registers(
     return register_bytes(how, sizes, float(loads), widths, arrays.rows)
 
 
-def mapped_registers(found: Mapped, machine: Machine, gemm: Gemm) -> Moved | None:
+def mapped_registers(found: Mapped, machine: MappingMachine, gemm: Gemm) -> OperandBytes | None:
     """Bytes in the registers of the arrays that a mapping runs on; None without arrays."""
     way = way_of(found, machine)
     if way is None:
@@ -170,7 +170,7 @@ def _mean_hops(height: int, rows: int) -> float:
     return (whole * rows * (rows + 1) + rest * (rest + 1)) / 2 / height
 
 
-def way_of(found: Mapped, machine: Machine) -> tuple[Schedule, tuple[int, int, int, int]] | None:
+def way_of(found: Mapped, machine: MappingMachine) -> tuple[FoldSchedule, tuple[int, int, int, int]] | None:
     """Return schedule and division of the first tile."""
     if machine.arrays is None or found.way < 0:
         return None

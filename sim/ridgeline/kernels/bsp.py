@@ -26,7 +26,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.workload.graph import Gemm
 
 
-class Tiles(NamedTuple):
+class EqualTiles(NamedTuple):
     """Equal tiles.
 
     Attributes
@@ -65,7 +65,7 @@ class Tiles(NamedTuple):
         return np.maximum(self.least_s, received * self.memory_byte_s + self.rest_s)
 
 
-class Sizes(NamedTuple):
+class ElementSizes(NamedTuple):
     """Bytes of one element: of A, B, results, and of the sums while they are added up."""
 
     a: float
@@ -136,15 +136,15 @@ class _Counts(NamedTuple):
     held: Any
     parts: Any
 
-    def time_s(self, tiles: Tiles) -> Any:
+    def time_s(self, tiles: EqualTiles) -> Any:
         """Of all supersteps: w + h g + l."""
         busy_s = np.maximum(self.compute_s, tiles.memory_s(self.received * self.parts))
         return busy_s + self.received * tiles.byte_s + self.supersteps * tiles.sync_s
 
 
 def planned(
-    gemm: Gemm, parts: tuple[int, int, int, int], turns: tuple[int, int, int], sizes: Sizes,
-    tiles: Tiles,
+    gemm: Gemm, parts: tuple[int, int, int, int], turns: tuple[int, int, int], sizes: ElementSizes,
+    tiles: EqualTiles,
 ) -> TilePlan:  # fmt: skip
     """Count one way to cut a product."""
     counts = _counted(gemm, parts, turns, sizes, tiles)
@@ -162,7 +162,7 @@ def planned(
 
 
 def _counted(
-    gemm: Gemm, parts: Sequence[Any], turns: Sequence[Any], sizes: Sizes, tiles: Tiles
+    gemm: Gemm, parts: Sequence[Any], turns: Sequence[Any], sizes: ElementSizes, tiles: EqualTiles
 ) -> _Counts:
     """Count one way to cut a product, or many at once."""
     batch, m, n, k = map(_part, (gemm.batch, gemm.m, gemm.n, gemm.k), parts)
@@ -199,7 +199,7 @@ def _part(size: Any, parts: Any) -> Any:
     return -(-size // parts)
 
 
-def _padded_flops(batch: Any, block: Sequence[Any], turns: Sequence[Any], tiles: Tiles) -> Any:
+def _padded_flops(batch: Any, block: Sequence[Any], turns: Sequence[Any], tiles: EqualTiles) -> Any:
     """FLOP of a block with each of its sub-blocks rounded up to the granule."""
     work = 2.0 * batch
     for size, count, granule in zip(block, turns, tiles.granule, strict=True):
@@ -210,7 +210,7 @@ def _padded_flops(batch: Any, block: Sequence[Any], turns: Sequence[Any], tiles:
 
 
 @lru_cache(maxsize=8192)
-def best_plan(gemm: Gemm, sizes: Sizes, tiles: Tiles) -> TilePlan:
+def best_plan(gemm: Gemm, sizes: ElementSizes, tiles: EqualTiles) -> TilePlan:
     """Find the fastest way to cut a product among tiles.
 
     All numbers of parts are looked at that differ in the length of the longest part. Arithmetic and
@@ -282,7 +282,7 @@ def _numbers(size: int, limit: int) -> list[int]:
 
 
 def _turns(
-    gemm: Gemm, parts: tuple[int, int, int, int], sizes: Sizes, tiles: Tiles
+    gemm: Gemm, parts: tuple[int, int, int, int], sizes: ElementSizes, tiles: EqualTiles
 ) -> tuple[int, int, int] | None:
     """Return in which turns a block is done the fastest: any halving of its results.
 

@@ -14,29 +14,29 @@ from typing import Any, NamedTuple
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.array_ends import mapped_registers, mapped_shares
 from ridgeline.kernels.breakdown import LatencyParts
-from ridgeline.kernels.busy import Busy, Job
-from ridgeline.kernels.cost import NOTHING, Moved, price_of_place
+from ridgeline.kernels.busy import EngineTime, ContractionProblem
+from ridgeline.kernels.cost import NOTHING, OperandBytes, price_of_place
 from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
 from ridgeline.kernels.mapping.device import machine_of
-from ridgeline.kernels.mapping.machine import Machine
+from ridgeline.kernels.mapping.machine import MappingMachine
 from ridgeline.kernels.mapping.mapped import Mapped, Nearer, dataflow_of, mapping_of
 from ridgeline.kernels.mapping.mapper import Base, map_contractions, ways_of
-from ridgeline.kernels.mapping.mapping import FAR, Loop, Mapping
+from ridgeline.kernels.mapping.mapping import FAR, TileLoop, Mapping
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.systolic.device import by_dataflow
-from ridgeline.kernels.traffic import Operands, Search
+from ridgeline.kernels.traffic import Operands, SearchOptions
 from ridgeline.workload.graph import Op
 
 
 def in_buffers(
-    jobs: Sequence[Job],
+    jobs: Sequence[ContractionProblem],
     device: Device,
     engine: str,
     format_: str,
-    search: Search,
+    search: SearchOptions,
     mac_s: float = 0.0,
     shares: Sequence[float] = (),
-) -> list[Busy] | None:
+) -> list[EngineTime] | None:
     """Move operands through the device's buffers as a mapper does; None where there are none.
 
     What is no operand, a bias or an element of the result that no product reaches, moves besides
@@ -53,7 +53,7 @@ def in_buffers(
     if machine is None:
         return None
     facts = _Facts.of(device, engine, format_)
-    done: list[Busy | None] = [None] * len(jobs)
+    done: list[EngineTime | None] = [None] * len(jobs)
     kinds = [
         (shares[i] if shares else 1.0, _held(operands), padding_of(operands, device, engine))
         for i, (_, operands) in enumerate(jobs)
@@ -91,13 +91,13 @@ class _Facts(NamedTuple):
 
 
 def busy_of(
-    found: Mapped, machine: Machine, device: Device, engine: str, format_: str, job: Job
-) -> Busy:
+    found: Mapped, machine: MappingMachine, device: Device, engine: str, format_: str, job: ContractionProblem
+) -> EngineTime:
     """Return what a mapping keeps busy, for how long."""
     return _busy(found, machine, _Facts.of(device, engine, format_), job)
 
 
-def _busy(found: Mapped, machine: Machine, facts: _Facts, job: Job) -> Busy:
+def _busy(found: Mapped, machine: MappingMachine, facts: _Facts, job: ContractionProblem) -> EngineTime:
     op, operands = job
     assert op.loops is not None
     rest = float(operands.rest_bytes)
@@ -108,7 +108,7 @@ def _busy(found: Mapped, machine: Machine, facts: _Facts, job: Job) -> Busy:
     besides = max(0.0, rest - found.results * machine.widths[2])
     waiting_s = max(0.0, found.time_s + besides * machine.byte_s - stream_s)
     far = levels.pop(machine.far)
-    return Busy(
+    return EngineTime(
         found.compute_s * facts.peak, True, waiting_s, NOTHING, far, levels, waiting_s,
         (found, machine),
         latency_parts=_parts(found, machine, besides * machine.byte_s, stream_s),
@@ -141,12 +141,12 @@ def padding_of(operands: Operands, device: Device, engine: str) -> float:
 
 @lru_cache(maxsize=256)
 def at_rate(
-    machine: Machine,
+    machine: MappingMachine,
     mac_s: float,
     share: float,
     held: tuple[int, int, int] = (0, 0, 0),
     padding: float = 1.0,
-) -> Machine:
+) -> MappingMachine:
     """Return the machine, in all ways to use it, at another rate of its engine.
 
     Parameters
@@ -161,7 +161,7 @@ def at_rate(
         Bytes of b that are moved for each of its own: counted evenly over its elements.
     """
 
-    def at(way: Machine) -> Machine:
+    def at(way: MappingMachine) -> MappingMachine:
         a, b, c, sums = way.widths
         return way._replace(
             mac_s=mac_s / share,
@@ -175,7 +175,7 @@ def at_rate(
     )
 
 
-def _bases(jobs: Sequence[Job], device: Device, engine: str, format_: str) -> list[Base]:
+def _bases(jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str) -> list[Base]:
     """Seconds and joules of ops that are the same with any mapping: launches and arithmetic."""
     launch_s = device.launch_latency.value
     flop_j = price_of_place(device, f"{engine}.{format_}").price_j
@@ -185,7 +185,7 @@ def _bases(jobs: Sequence[Job], device: Device, engine: str, format_: str) -> li
     ]
 
 
-def _parts(found: Mapped, machine: Machine, besides_s: float, stream_s: float) -> LatencyParts:
+def _parts(found: Mapped, machine: MappingMachine, besides_s: float, stream_s: float) -> LatencyParts:
     """Name the parts of a mapping's time but the arithmetic.
 
     Parameters
@@ -207,7 +207,7 @@ def _parts(found: Mapped, machine: Machine, besides_s: float, stream_s: float) -
     )
 
 
-def moved_by(found: Mapped, machine: Machine, rest: float) -> dict[str, Moved]:
+def moved_by(found: Mapped, machine: MappingMachine, rest: float) -> dict[str, OperandBytes]:
     """Bytes at every level from far to near: from and to the level behind it, and before it.
 
     Parameters
@@ -243,7 +243,7 @@ def moved_by(found: Mapped, machine: Machine, rest: float) -> dict[str, Moved]:
             a, b, c = found.near_bytes
             behind = a, b, results, c - results
         _spread(at, behind, names)
-    return {name: Moved(*sizes) for name, sizes in at.items()}
+    return {name: OperandBytes(*sizes) for name, sizes in at.items()}
 
 
 Sizes = tuple[float, float, float, float]
@@ -277,7 +277,7 @@ def as_file(mapping: Mapping) -> str:
     return "\n".join(lines) + "\n"
 
 
-def over_borders(found: Mapped, machine: Machine) -> dict[str, dict[str, float]]:
+def over_borders(found: Mapped, machine: MappingMachine) -> dict[str, dict[str, float]]:
     """Bytes of each operand over every border between memory levels, and to the engine."""
     a_width, b_width, result_width, partial_width = machine.widths
     moved: dict[str, dict[str, float]] = {}
@@ -303,7 +303,7 @@ def over_borders(found: Mapped, machine: Machine) -> dict[str, dict[str, float]]
     return moved
 
 
-def far_bytes(found: Mapped, machine: Machine) -> float:
+def far_bytes(found: Mapped, machine: MappingMachine) -> float:
     """Bytes of all operands that come from the farthest memory or go there."""
     return math.fsum(
         size
@@ -313,7 +313,7 @@ def far_bytes(found: Mapped, machine: Machine) -> float:
     )
 
 
-def _room(machine: Machine) -> float:
+def _room(machine: MappingMachine) -> float:
     """Bytes of all buffers next to the farthest memory."""
     split = machine.split
     if split is None:
@@ -329,7 +329,7 @@ def _byte_s(device: Device, name: str) -> float:
 
 
 def report(
-    op: Op, found: Mapped, machine: Machine, search: Search, cycle_hz: float | None
+    op: Op, found: Mapped, machine: MappingMachine, search: SearchOptions, cycle_hz: float | None
 ) -> dict[str, Any]:
     """Everything that a reader wants to know of a mapping, as plain values.
 
@@ -346,7 +346,7 @@ def report(
     settled = mapping
     if machine.arrays is not None and len({how.dataflow for how in machine.arrays.schedules}) > 1:
         tile, (*farther, last) = mapping.tile(len(mapping.levels) - 1, nest), mapping.levels
-        loops = tuple(Loop(dim, tile[dim]) for dim in nest.dims if tile[dim] > 1)
+        loops = tuple(TileLoop(dim, tile[dim]) for dim in nest.dims if tile[dim] > 1)
         levels = (*farther, replace(last, temporal=loops))
         settled = replace(mapping, levels=levels, rows=(), columns=())
     seconds = {"compute": found.cycles_s, "near port": found.compute_s - found.cycles_s}

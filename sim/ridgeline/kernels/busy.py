@@ -14,18 +14,18 @@ from ridgeline.kernels.breakdown import (
     LazyShares,
     TileChoice,
 )
-from ridgeline.kernels.cost import Moved
-from ridgeline.kernels.overlap import Overlap
-from ridgeline.kernels.traffic import Operands, Search
+from ridgeline.kernels.cost import OperandBytes
+from ridgeline.kernels.overlap import PartialOverlap
+from ridgeline.kernels.traffic import Operands, SearchOptions
 from ridgeline.workload.graph import Op
 
 if TYPE_CHECKING:
-    from ridgeline.kernels.mapping.machine import Machine as MappedMachine
+    from ridgeline.kernels.mapping.machine import MappingMachine as MappedMachine
     from ridgeline.kernels.mapping.mapped import Mapped
 
 
 @dataclass(slots=True)  # not frozen, as `OpCost`
-class Busy:
+class EngineTime:
     """Work of a contraction on an engine.
 
     Attributes
@@ -74,9 +74,9 @@ class Busy:
     peak_flops: float
     calibrated: bool
     latency_s: float
-    near: Moved
-    far: Moved | None = None
-    nearer: Mapping[str, Moved] = field(default_factory=dict)
+    near: OperandBytes
+    far: OperandBytes | None = None
+    nearer: Mapping[str, OperandBytes] = field(default_factory=dict)
     waiting_s: float = 0.0
     mapped: tuple[Mapped, MappedMachine] | None = None
     mapping: str = ""
@@ -84,18 +84,18 @@ class Busy:
     latency_parts: LatencyParts = NO_PARTS
     engine_shares: LazyShares = BUSY_THROUGHOUT
     tile: TileChoice | None = None
-    registers: Moved | None = None
+    registers: OperandBytes | None = None
     exchanged_bytes: float = 0.0
     start_s: float | None = None
-    overlap: Overlap | None = None
+    overlap: PartialOverlap | None = None
 
 
-class Job(NamedTuple):
+class ContractionProblem(NamedTuple):
     """A contraction to be priced."""
 
     op: Op
     operands: Operands
 
 
-EngineModel = Callable[[Sequence[Job], Device, str, str, Search], list[Busy]]
+EngineModel = Callable[[Sequence[ContractionProblem], Device, str, str, SearchOptions], list[EngineTime]]
 """Of contractions, a device, the name of an engine, the format, and how mappings are searched."""

@@ -18,12 +18,12 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.cost import OpCost
 from ridgeline.kernels.engines import layout_on
-from ridgeline.kernels.mapping.given import Given
-from ridgeline.kernels.spatial.nest import LOOPS, Layout
-from ridgeline.kernels.spatial.nest import Nest as SpatialNest
-from ridgeline.kernels.systolic.closed_form import Schedule, folds, layout
+from ridgeline.kernels.mapping.given import MappingFile
+from ridgeline.kernels.spatial.nest import LOOPS, SpatialLayout
+from ridgeline.kernels.spatial.nest import ConvolutionNest as SpatialNest
+from ridgeline.kernels.systolic.closed_form import FoldSchedule, folds, layout
 from ridgeline.kernels.systolic.device import arrays_of
-from ridgeline.kernels.systolic.partition import Partition, best_partition
+from ridgeline.kernels.systolic.partition import ArrayPartition, best_partition
 from ridgeline.kernels.traffic import accumulator_of, as_gemm
 from ridgeline.workload.graph import Op
 
@@ -60,7 +60,7 @@ class CellUse:
 
 
 def systolic_cells(
-    axes: Axes, parts: tuple[int, int, int, int], how: Schedule, rows: int, columns: int
+    axes: Axes, parts: tuple[int, int, int, int], how: FoldSchedule, rows: int, columns: int
 ) -> Counts:
     """Count the multiply-accumulates of every cell, summed over the arrays that share a product.
 
@@ -99,14 +99,14 @@ def _reached(tiles: list[tuple[int, int]], cells: int) -> Counts:
 
 
 def partition_cells(
-    found: Partition, sizes: tuple[int, int, int, int], how: Schedule, rows: int, columns: int
+    found: ArrayPartition, sizes: tuple[int, int, int, int], how: FoldSchedule, rows: int, columns: int
 ) -> Counts:
     """Count them for a product that is divided among arrays once."""
     parts = (found.batch_parts, found.m_parts, found.n_parts, found.k_parts)
     return systolic_cells([[(size, 1)] for size in sizes], parts, how, rows, columns)
 
 
-def spatial_elements(nest: SpatialNest, laid: Layout, rows: int, columns: int) -> Counts:
+def spatial_elements(nest: SpatialNest, laid: SpatialLayout, rows: int, columns: int) -> Counts:
     """Count the multiply-accumulates of every element of a spatial array, [rows, columns].
 
     An element's part of each loop is a digit of its row and its column number; what it does is the
@@ -139,7 +139,7 @@ def spatial_elements(nest: SpatialNest, laid: Layout, rows: int, columns: int) -
     return found
 
 
-def cells_of(op: Op, cost: OpCost, device: Device, given: Given | None = None) -> CellUse:
+def cells_of(op: Op, cost: OpCost, device: Device, given: MappingFile | None = None) -> CellUse:
     """Count what every cell does for an op on the array that it was priced on.
 
     Parameters

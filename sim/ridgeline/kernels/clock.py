@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.host_processor import HOST, HOST_LINK, HOST_MEMORY
 from ridgeline.kernels.cost import OpCost, Price, price_of_place
-from ridgeline.kernels.overlap import Overlap
+from ridgeline.kernels.overlap import PartialOverlap
 
 NOTE = "power limit: the clock is lowered, and the voltage as far as the device states it"
 _OFF_BOARD = {HOST, HOST_MEMORY, HOST_LINK}
@@ -166,7 +166,7 @@ class _Clocked:
     near_j: float
     far_j: float
     voltage_floor: float
-    overlap: Overlap | None = None
+    overlap: PartialOverlap | None = None
     waits_s: float = 0.0
 
     def time_s(self, clock: float) -> float:

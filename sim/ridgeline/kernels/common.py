@@ -14,7 +14,7 @@ from ridgeline.hardware.host_processor import HOST, HOST_LINK, HOST_MEMORY
 from ridgeline.kernels.alike import Alike
 from ridgeline.kernels.breakdown import LatencyParts
 from ridgeline.kernels.clock import PowerLimit
-from ridgeline.kernels.cost import Moved, OpCost, peak_rates
+from ridgeline.kernels.cost import OperandBytes, OpCost, peak_rates
 from ridgeline.kernels.residence import keeping, passing, stayed
 from ridgeline.kernels.streams import kernel_of
 from ridgeline.workload.formats import bytes_of
@@ -72,7 +72,7 @@ class Common:
     def _streaming(self, kind: Alike) -> OpCost:
         op, device = kind.op, self.device
         traffic, kept = dict.fromkeys(device.memory, kind.streamed_bytes), {}
-        moved: dict[str, Moved] = {}
+        moved: dict[str, OperandBytes] = {}
         if kind.found is not None and op is not None and kind.graph is not None:
             levels = keeping(device)
             passed = passing(op, kind.graph, kind.found, len(levels))

@@ -47,7 +47,7 @@ _OUTPUTS, _TAPS = 4, 3  # of F(4 x 4, 3 x 3)
 _TRANSFORM_FLOP = 156  # of one tile of F(4 x 4), Lavin and Gray, section 4.3
 
 
-class Algorithm(NamedTuple):
+class ConvolutionAlgorithm(NamedTuple):
     """One way to compute a convolution: what it holds beside the operands, and its time."""
 
     name: str
@@ -90,7 +90,7 @@ class Rates(NamedTuple):
 
 def algorithms(
     loops: Conv, direction: Pass, rates: Rates, library: Library = "cudnn5"
-) -> tuple[Algorithm, ...]:
+) -> tuple[ConvolutionAlgorithm, ...]:
     """Return the algorithms that a library has for a convolution in one direction.
 
     Parameters
@@ -126,7 +126,7 @@ def fastest(
     rates: Rates,
     library: Library = "cudnn5",
     room_bytes: float = math.inf,
-) -> Algorithm:
+) -> ConvolutionAlgorithm:
     """Return the fastest algorithm whose work space fits into `room_bytes`, or takes the least."""
     known = algorithms(loops, direction, rates, library)
     least = min(a.workspace_bytes for a in known)
@@ -187,7 +187,7 @@ class _Shape:
         return self.x_bytes + self.y_bytes + self.filter_bytes
 
 
-def _algorithms(shape: _Shape, rates: Rates, library: Library) -> Iterator[Algorithm]:
+def _algorithms(shape: _Shape, rates: Rates, library: Library) -> Iterator[ConvolutionAlgorithm]:
     loops, modern = shape.loops, library != "cudnn4"
 
     def kernel_s(flop: float, size_bytes: float) -> float:
@@ -195,10 +195,10 @@ def _algorithms(shape: _Shape, rates: Rates, library: Library) -> Iterator[Algor
 
     direct_s = kernel_s(2.0 * loops.macs, shape.operand_bytes)
     if library not in UNFOLDING:
-        yield Algorithm("implicit-gemm", 0, direct_s)
+        yield ConvolutionAlgorithm("implicit-gemm", 0, direct_s)
     patches = loops.c_in * loops.r * loops.s * loops.h_out * loops.w_out * _FLOAT
     copying_s = kernel_s(0, 2.0 * patches * loops.batch)
-    yield Algorithm("gemm", patches, direct_s + copying_s)
+    yield ConvolutionAlgorithm("gemm", patches, direct_s + copying_s)
     if library in {"cudnn2", *UNFOLDING} or not shape.slides:
         return
     sides = [_power_of_two(n + 2 * p) for n, p in
@@ -215,7 +215,7 @@ def _algorithms(shape: _Shape, rates: Rates, library: Library) -> Iterator[Algor
 
 def _spectral(
     name: str, shape: _Shape, sides: tuple[int, int], tiles: int, rates: Rates
-) -> Algorithm:
+) -> ConvolutionAlgorithm:
     """Transform both operands, multiply them frequency by frequency, transform back."""
     height, width = sides
     plane_bytes = tiles * height * (width // 2 + 1) * _COMPLEX
@@ -230,17 +230,17 @@ def _spectral(
         spectra / rates.bytes_per_s,
     )
     transforms_s = max(flop / rates.flop_per_s, moved / rates.bytes_per_s)
-    return Algorithm(name, spectra, transforms_s + products_s)
+    return ConvolutionAlgorithm(name, spectra, transforms_s + products_s)
 
 
-def _winograd(shape: _Shape, rates: Rates) -> Iterator[Algorithm]:
+def _winograd(shape: _Shape, rates: Rates) -> Iterator[ConvolutionAlgorithm]:
     """F(2 x 2) in one kernel, not for gradients of filters, and F(4 x 4) in three."""
     loops = shape.loops
     if not shape.is_weight_gradient:
         tiles = math.prod(-(-n // 2) for n in shape.result)
         flop = 2.0 * 16 * tiles * shape.products
         time_s = max(flop / rates.flop_per_s, shape.operand_bytes / rates.bytes_per_s)
-        yield Algorithm("winograd", 0, time_s)
+        yield ConvolutionAlgorithm("winograd", 0, time_s)
     tiles = math.prod(-(-n // _OUTPUTS) for n in shape.result)
     side = _OUTPUTS + _TAPS - 1
     transformed = (
@@ -252,7 +252,7 @@ def _winograd(shape: _Shape, rates: Rates) -> Iterator[Algorithm]:
     products_s = max(
         2.0 * side**2 * tiles * shape.products / rates.flop_per_s, transformed / rates.bytes_per_s
     )
-    yield Algorithm("winograd-nonfused", transformed, transforms_s + products_s)
+    yield ConvolutionAlgorithm("winograd-nonfused", transformed, transforms_s + products_s)
 
 
 def _power_of_two(size: int) -> int:

@@ -11,14 +11,14 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.dies import DIE_LINKS
 from ridgeline.hardware.host_processor import HOST, HOST_LINK, HOST_MEMORY
 from ridgeline.kernels.breakdown import BUSY_THROUGHOUT, LatencyParts, LazyShares, TileChoice
-from ridgeline.kernels.overlap import Overlap
+from ridgeline.kernels.overlap import PartialOverlap
 
 if TYPE_CHECKING:
-    from ridgeline.kernels.mapping.machine import Machine
+    from ridgeline.kernels.mapping.machine import MappingMachine
     from ridgeline.kernels.mapping.mapped import Mapped
 
 
-class Moved(NamedTuple):
+class OperandBytes(NamedTuple):
     """Bytes of a contraction that pass one memory level, by operand.
 
     Attributes
@@ -41,14 +41,14 @@ class Moved(NamedTuple):
         """Bytes of all operands."""
         return math.fsum(self)
 
-    def less(self, other: Moved) -> Moved:
+    def less(self, other: OperandBytes) -> OperandBytes:
         """Return the bytes without others, none of them below zero."""
         if other is NOTHING:
             return self
-        return Moved(*(max(size - less, 0.0) for size, less in zip(self, other, strict=True)))
+        return OperandBytes(*(max(size - less, 0.0) for size, less in zip(self, other, strict=True)))
 
 
-NOTHING = Moved(0.0, 0.0, 0.0)
+NOTHING = OperandBytes(0.0, 0.0, 0.0)
 
 
 @dataclass(slots=True)  # frozen, it would take three times as long to make, for every op and device
@@ -107,16 +107,16 @@ class OpCost:
     level_work: dict[str, float] = field(default_factory=dict)
     flops: dict[str, float] = field(default_factory=dict)
     traffic_bytes: dict[str, float] = field(default_factory=dict)
-    moved: dict[str, Moved] = field(default_factory=dict)
+    moved: dict[str, OperandBytes] = field(default_factory=dict)
     useful: float = 1.0
     issued: float = 1.0
     stored: tuple[float, float] = (1.0, 1.0)
     notes: tuple[str, ...] = ()
     waiting_s: float = 0.0
-    overlap: Overlap | None = None
+    overlap: PartialOverlap | None = None
     calibrated: bool = True
     mapping: str = ""
-    mapped: tuple[Mapped, Machine] | None = None
+    mapped: tuple[Mapped, MappingMachine] | None = None
     latency_parts: LatencyParts | None = None
     engine_shares: LazyShares = BUSY_THROUGHOUT
     tile: TileChoice | None = None
@@ -136,7 +136,7 @@ class OpCost:
             level_work=all_of(self.level_work),
             flops=all_of(self.flops),
             traffic_bytes=all_of(self.traffic_bytes),
-            moved={n: Moved(*(count * size for size in by)) for n, by in self.moved.items()},
+            moved={n: OperandBytes(*(count * size for size in by)) for n, by in self.moved.items()},
             waiting_s=count * self.waiting_s,
             latency_parts=self.latency_parts and self.latency_parts.times(count),
             kept_bytes=all_of(dict(self.kept_bytes)),
@@ -162,7 +162,7 @@ class OpCost:
         """Time of the op: latency plus the slowest of the arithmetic and each memory level."""
         return self.spans(peak_rates(device)).time_s
 
-    def spans(self, rates: Mapping[str, float]) -> Spans:
+    def spans(self, rates: Mapping[str, float]) -> OpSpans:
         """Divide the work by the peak rates of a device (`peak_rates`)."""
         compute_s = 0.0
         for name, work in self.engine_work.items():
@@ -172,10 +172,10 @@ class OpCost:
             if name in rates:
                 memory_s[name] = time_s = work / rates[name]
                 longest = max(longest, time_s)
-        return Spans(compute_s, memory_s, self.latency_s + longest)
+        return OpSpans(compute_s, memory_s, self.latency_s + longest)
 
 
-class Spans(NamedTuple):
+class OpSpans(NamedTuple):
     """What an op takes on a device: arithmetic alone, each memory level alone, and altogether."""
 
     compute_s: float

@@ -29,7 +29,7 @@ from ridgeline.hardware.equal_parts import one_die
 from ridgeline.kernels.alike import Alike, described
 from ridgeline.kernels.breakdown import LatencyParts
 from ridgeline.kernels.common import Common
-from ridgeline.kernels.cost import NOTHING, Moved, OpCost, op_energy_j, peak_rates
+from ridgeline.kernels.cost import NOTHING, OperandBytes, OpCost, op_energy_j, peak_rates
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import PIECES, Conv, Gemm, Op, Pass, Tensor
 
@@ -226,7 +226,7 @@ class Package:
             level_work=times(part.level_work, self.count),
             flops=times(part.flops, used),
             traffic_bytes=times(part.traffic_bytes, used),
-            moved={n: Moved(*(used * size for size in by)) for n, by in part.moved.items()},
+            moved={n: OperandBytes(*(used * size for size in by)) for n, by in part.moved.items()},
             kept_bytes=times(dict(part.kept_bytes), used),
             mapped=None,
         )

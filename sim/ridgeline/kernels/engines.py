@@ -16,30 +16,30 @@ from ridgeline.hardware.device import Device, Engine
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.kernels.breakdown import BUSY_THROUGHOUT, EngineShares, LatencyParts
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm, ring_gemm, unheld_share
-from ridgeline.kernels.bsp import Sizes, Tiles, best_plan
-from ridgeline.kernels.busy import Busy, EngineModel, Job
+from ridgeline.kernels.bsp import ElementSizes, EqualTiles, best_plan
+from ridgeline.kernels.busy import EngineTime, EngineModel, ContractionProblem
 from ridgeline.kernels.cores import besides_s, terms_of
-from ridgeline.kernels.cost import Moved, price_of_place
-from ridgeline.kernels.mapping.given import Given
+from ridgeline.kernels.cost import OperandBytes, price_of_place
+from ridgeline.kernels.mapping.given import MappingFile
 from ridgeline.kernels.processors import in_waves
 from ridgeline.kernels.shares import achievable_share, achievable_shares, share_of
 from ridgeline.kernels.systolic.device import arrays_of, by_dataflow
 from ridgeline.kernels.systolic.partition import best_partition
-from ridgeline.kernels.traffic import FAST, Operands, Search, accumulator_of
+from ridgeline.kernels.traffic import FAST, Operands, SearchOptions, accumulator_of
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Gemm, Op, Pass
 
 if TYPE_CHECKING:
-    from ridgeline.kernels.spatial.nest import Nest
-    from ridgeline.kernels.spatial.search import Found
+    from ridgeline.kernels.spatial.nest import ConvolutionNest
+    from ridgeline.kernels.spatial.search import FoundLayout
 
 if TYPE_CHECKING:
-    from ridgeline.kernels.spatial.machine import Prices
+    from ridgeline.kernels.spatial.machine import LayoutPrices
 
 
 def on_cores(
-    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
-) -> list[Busy]:
+    jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str, search: SearchOptions = FAST
+) -> list[EngineTime]:
     """Sum up arithmetic and what a library of a processor takes besides it (see `cores`)."""
     peak = device.engines[engine].rates[format_].value
     done = []
@@ -49,11 +49,11 @@ def on_cores(
         if row is not None:
             share, copying_s = row.fraction.value, besides_s(row, terms)
         done.append(
-            Busy(
+            EngineTime(
                 peak_flops=terms.flops / share + copying_s * peak,
                 calibrated=row is not None and row.fraction.basis in {"measured", "derived"},
                 latency_s=0.0,
-                near=Moved(terms.a_bytes, terms.b_bytes, terms.c_bytes),
+                near=OperandBytes(terms.a_bytes, terms.b_bytes, terms.c_bytes),
                 copying_s=copying_s,
                 engine_shares=_copying(terms.flops / share, copying_s * peak),
             )
@@ -66,8 +66,8 @@ def _copying(multiplied: float, copied: float) -> EngineShares:
 
 
 def on_arrays(
-    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
-) -> list[Busy]:
+    jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str, search: SearchOptions = FAST
+) -> list[EngineTime]:
     """Count cycles on the engine's systolic arrays; without a description of them, as `in_waves`.
 
     At the peak every cell does a multiply-accumulate in every cycle; a format with a lower rate
@@ -87,9 +87,9 @@ def on_arrays(
 
 
 def _in_cycles(
-    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search,
+    jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str, search: SearchOptions,
     shares: Sequence[float],
-) -> list[Busy]:  # fmt: skip
+) -> list[EngineTime]:  # fmt: skip
     array = device.engines[engine].array
     assert array is not None
     accumulate = accumulator_of(device.engines[engine], format_)
@@ -109,13 +109,13 @@ def _in_cycles(
         best = best_partition(gemm.m, gemm.n, gemm.k, gemm.batch, arrays)
         # Partial sums are written and read back.
         partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n
-        near = Moved(
+        near = OperandBytes(
             float(operands.a_bytes * best.a_passes),
             float(operands.b_bytes * best.b_passes),
             float(operands.rest_bytes),
             float(partial_sums * sum_bytes),
         )
-        busy = Busy(best.cycles * array.flops_per_cycle / share, True, 0.0, near)
+        busy = EngineTime(best.cycles * array.flops_per_cycle / share, True, 0.0, near)
         busy.engine_shares = shares_of(best)
         if derived:
             sizes = (gemm.batch, gemm.m, gemm.n, gemm.k)
@@ -132,8 +132,8 @@ def ring_of(grid: BroadcastGrid, format_: str) -> Ring:
 
 
 def on_grid(
-    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
-) -> list[Busy]:
+    jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str, search: SearchOptions = FAST
+) -> list[EngineTime]:
     """Count cycles of the broadcast-grid cores, which leave nothing to measure either."""
     done = []
     for job in jobs:
@@ -147,7 +147,7 @@ def on_grid(
     return done
 
 
-def _alone_s(busy: Busy, device: Device, rate: float) -> float:
+def _alone_s(busy: EngineTime, device: Device, rate: float) -> float:
     """Time of a contraction on an engine: its arithmetic, or the farthest memory's traffic."""
     far = device.memory[device.far_memory]
     assert far.bandwidth is not None
@@ -156,7 +156,7 @@ def _alone_s(busy: Busy, device: Device, rate: float) -> float:
     return busy.latency_s + max(busy.peak_flops / rate, moved / bandwidth)
 
 
-def _on_ring(job: Job, device: Device, engine: str, format_: str) -> Busy | None:
+def _on_ring(job: ContractionProblem, device: Device, engine: str, format_: str) -> EngineTime | None:
     """Count cycles of cores on a ring that keep one operand; None where it does not pay.
 
     The ring and the sums within columns come beside the arithmetic. What the PEs do not hold comes
@@ -184,14 +184,14 @@ def _on_ring(job: Job, device: Device, engine: str, format_: str) -> Busy | None
         return None
     cycle_s = grid.flops_per_cycle / device.engines[engine].rates[format_].value
     sizes = operands.a_bytes, operands.b_bytes, operands.rest_bytes
-    far = Moved(*(share * moved for share, moved in zip(shares, sizes, strict=True)))
+    far = OperandBytes(*(share * moved for share, moved in zip(shares, sizes, strict=True)))
     held = (1 - spilled) * gemm.batch * resident_bytes
-    local = Moved(
+    local = OperandBytes(
         gemm.batch * law.local_words * size,
         held if law.resident != "c" else 0.0,
         held if law.resident == "c" else 0.0,
     )
-    return Busy(
+    return EngineTime(
         peak_flops=gemm.batch * law.compute_cycles * grid.flops_per_cycle,
         calibrated=True,
         latency_s=gemm.batch * (law.gather_cycles + law.reduction_cycles) * cycle_s,
@@ -207,7 +207,7 @@ def _on_ring(job: Job, device: Device, engine: str, format_: str) -> Busy | None
     )
 
 
-def _on_grid(job: Job, device: Device, engine: str, format_: str, search: Search) -> Busy:
+def _on_grid(job: ContractionProblem, device: Device, engine: str, format_: str, search: SearchOptions) -> EngineTime:
     grid, operands = device.engines[engine].grid, job.operands
     accumulate = accumulator_of(device.engines[engine], format_)
     assert grid is not None
@@ -228,11 +228,11 @@ def _on_grid(job: Job, device: Device, engine: str, format_: str, search: Search
         )
         return mapped[0]
     partial_sums = 2 * (best.c_passes - 1) * gemm.batch * gemm.m * gemm.n  # written and read back
-    return Busy(
+    return EngineTime(
         peak_flops=float(gemm.batch * best.cycles * grid.flops_per_cycle),
         calibrated=True,
         latency_s=0.0,
-        near=Moved(
+        near=OperandBytes(
             float(operands.a_bytes),
             float(operands.b_bytes * best.b_passes),
             float(operands.rest_bytes),
@@ -257,9 +257,9 @@ def on_elements(
     device: Device,
     engine: str,
     format_: str,
-    given: Given | None = None,
-    search: Search = FAST,
-) -> Busy:
+    given: MappingFile | None = None,
+    search: SearchOptions = FAST,
+) -> EngineTime:
     """Count cycles of the best layout on the engine's spatial array: what this returns is its rank.
 
     The forward pass of a convolution is laid out as its eight loops. Its gradients are matrix
@@ -278,7 +278,7 @@ def on_elements(
     nest, found = layout_on(op, operands.gemm, device, engine, format_, given, search)
     counts, memory = found.counts, found.memory_words
     finished = nest.words("y")
-    return Busy(
+    return EngineTime(
         peak_flops=float(counts.cycles * flops_per_cycle),
         calibrated=True,
         latency_s=0.0,
@@ -296,9 +296,9 @@ def on_elements(
 
 
 def layout_on(
-    op: Op, gemm: Gemm, device: Device, engine: str, format_: str, given: Given | None = None,
-    search: Search = FAST,
-) -> tuple[Nest, Found]:  # fmt: skip
+    op: Op, gemm: Gemm, device: Device, engine: str, format_: str, given: MappingFile | None = None,
+    search: SearchOptions = FAST,
+) -> tuple[ConvolutionNest, FoundLayout]:  # fmt: skip
     """Return the nest of an op, and the best layout of it on the engine's spatial array."""
     # Imported when a device has such an engine: it brings numba.
     from ridgeline.kernels.spatial.machine import elements_of
@@ -325,9 +325,9 @@ def layout_on(
 
 def _of_words(
     op: Op, device: Device, engine: str, format_: str, cycle_s: float
-) -> tuple[Prices, float]:
+) -> tuple[LayoutPrices, float]:
     """Return what the op's report charges for words, and words a cycle of the farthest memory."""
-    from ridgeline.kernels.spatial.machine import Prices
+    from ridgeline.kernels.spatial.machine import LayoutPrices
 
     described, size, far = device.engines[engine], bytes_of(format_), device.far_memory
     shape, accumulate = described.instruction, bytes_of(accumulator_of(described, format_))
@@ -350,30 +350,30 @@ def _of_words(
             near_j += size * price_j
             near_cycles = max(near_cycles, size * byte_cycles)
     idle_j = device.idle_power.value * cycle_s
-    return Prices(near_cycles, least_cycles, near_j, far_j, idle_j, fixed_j), memory_width
+    return LayoutPrices(near_cycles, least_cycles, near_j, far_j, idle_j, fixed_j), memory_width
 
 
-def _bytes(words: tuple[int, int, int, int], finished: int, size: float) -> Moved:
+def _bytes(words: tuple[int, int, int, int], finished: int, size: float) -> OperandBytes:
     """Bytes by operand of x, w, and sums in and out; what is not finished is partial."""
     a, b, sums_in, sums_out = (float(count * size) for count in words)
     result = float(finished * size)
-    return Moved(a, b, result, sums_out - result + sums_in)
+    return OperandBytes(a, b, result, sums_out - result + sums_in)
 
 
 def _on_elements(
-    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
-) -> list[Busy]:
+    jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str, search: SearchOptions = FAST
+) -> list[EngineTime]:
     return [on_elements(*job, device, engine, format_, None, search) for job in jobs]
 
 
 def on_tiles(
-    jobs: Sequence[Job], device: Device, engine: str, format_: str, search: Search = FAST
-) -> list[Busy]:
+    jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str, search: SearchOptions = FAST
+) -> list[EngineTime]:
     """Count supersteps of the fastest cut among the engine's tiles; nothing of them overlaps."""
     return [_on_tiles(*job, device, engine, format_) for job in jobs]
 
 
-def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> Busy:
+def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: str) -> EngineTime:
     described = device.engines[engine]
     accumulate = accumulator_of(described, format_)
     machine, gemm = described.bsp, operands.gemm
@@ -386,7 +386,7 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
         for level in device.memory.values()
         if level.bandwidth is not None and level.kind != "registers"
     )
-    tiles = Tiles(
+    tiles = EqualTiles(
         number=machine.tiles.value,
         room_bytes=int(machine.memory.value * (1 - machine.reserved.value)),
         flop_per_s=rate * share / machine.tiles.value,
@@ -399,7 +399,7 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
     )
     # The words of an image that several windows share are sent once to each tile.
     a, b = gemm.batch * gemm.m * gemm.k, gemm.batch * gemm.k * gemm.n
-    sizes = Sizes(
+    sizes = ElementSizes(
         operands.a_bytes / a, operands.b_bytes / b, bytes_of(format_), bytes_of(accumulate)
     )
     plan = best_plan(gemm, sizes, tiles)
@@ -407,12 +407,12 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
     barriers_s = plan.sync_s + (steps - 1) * tiles.sync_s
     # A tile's unit reads the blocks that the tile has received; results and sums are written.
     share = plan.received_bytes / (operands.a_bytes + operands.b_bytes)
-    read = Moved(
+    read = OperandBytes(
         max(share, 1.0) * operands.a_bytes,
         max(share, 1.0) * operands.b_bytes,
         float(operands.rest_bytes),
     )
-    return Busy(
+    return EngineTime(
         peak_flops=plan.compute_s * rate,
         calibrated=row is not None and row.fraction.basis == "measured",
         latency_s=plan.exchange_s + plan.sync_s + (steps - 1) * tiles.sync_s,

@@ -48,7 +48,7 @@ _TILES = ((128, 128),)
 _TRANSFORMED = 36 / 16  # elements of a transformed image of F(4 x 4, 3 x 3), over its own
 
 
-class Variant(NamedTuple):
+class ConvolutionVariant(NamedTuple):
     """One way to do a contraction.
 
     Attributes
@@ -81,7 +81,7 @@ def variants(
     row: Achievable | None,
     direct: Achievable | None,
     products: Achievable | None = None,
-) -> list[Variant]:
+) -> list[ConvolutionVariant]:
     """Return the ways to do a contraction on processors.
 
     Parameters
@@ -95,7 +95,7 @@ def variants(
     """
     loops, share = op.loops, share_of(op, row)
     if not isinstance(loops, Conv):
-        return [Variant(operands.gemm, share, row)]
+        return [ConvolutionVariant(operands.gemm, share, row)]
     beside = [] if direct is None else _direct(op, loops, operands, direct.fraction.value, direct)
     if products is not None and products.filter == TRANSFORMED and filter_class(loops) == "3x3":
         return [*_filtered(op, loops, operands, row, products), *beside]
@@ -106,26 +106,26 @@ def variants(
         return [*found, *beside] if row is not None and row.filter == "larger" else found
     gemm = _in_blocks(loops, op.priced_as, row.block)
     images = operands.a_bytes + operands.b_bytes if op.priced_as is Pass.WEIGHT_GRADIENT else 0
-    filtered = Variant(gemm, share, row, 2 * _TRANSFORMED * images)
+    filtered = ConvolutionVariant(gemm, share, row, 2 * _TRANSFORMED * images)
     return [filtered, *beside]
 
 
 def _filtered(
     op: Op, loops: Conv, operands: Operands, row: Achievable | None, products: Achievable
-) -> list[Variant]:
+) -> list[ConvolutionVariant]:
     """Return Winograd's kernels: one that does all, of blocks, or products between transforms."""
     held = held_bytes(loops, op.priced_as, _library(op))
     fits = {name for name, size in held.items() if size <= op.workspace_bytes}
-    found: list[Variant] = []
+    found: list[ConvolutionVariant] = []
     if "winograd" in fits and row is not None and row.block is not None:
         gemm = _in_blocks(loops, op.priced_as, row.block)
-        found.append(Variant(gemm, row.fraction.value, row))
+        found.append(ConvolutionVariant(gemm, row.fraction.value, row))
     if "winograd-nonfused" in fits:
         found.append(_between_transforms(op, loops, operands, products))
     return found
 
 
-def _between_transforms(op: Op, loops: Conv, operands: Operands, row: Achievable) -> Variant:
+def _between_transforms(op: Op, loops: Conv, operands: Operands, row: Achievable) -> ConvolutionVariant:
     """Return F(4 x 4, 3 x 3) as kernels that transform, multiply and transform back."""
     is_input_gradient = op.priced_as is Pass.INPUT_GRADIENT
     of_result = (loops.h_in, loops.w_in) if is_input_gradient else (loops.h_out, loops.w_out)
@@ -141,7 +141,7 @@ def _between_transforms(op: Op, loops: Conv, operands: Operands, row: Achievable
     size = operands.a_bytes / first  # of an element
     transformed = _NUMBERS * size * (tiles * (c_in + c_out) + c_in * c_out)
     before = operands.far.total + transformed
-    return Variant(gemm, row.fraction.value, row, 2 * transformed, before, _TILES)
+    return ConvolutionVariant(gemm, row.fraction.value, row, 2 * transformed, before, _TILES)
 
 
 def _fits(op: Op, loops: Conv, share: float, direct: Achievable | None) -> bool:
@@ -161,18 +161,18 @@ def _fits(op: Op, loops: Conv, share: float, direct: Achievable | None) -> bool:
 
 def _direct(
     op: Op, loops: Conv, operands: Operands, share: float, row: Achievable | None
-) -> list[Variant]:
+) -> list[ConvolutionVariant]:
     if op.priced_as is not Pass.INPUT_GRADIENT:
-        return [Variant(operands.gemm, share, row)]
+        return [ConvolutionVariant(operands.gemm, share, row)]
     c_in, c_out = loops.c_in // loops.groups, loops.c_out // loops.groups
     taps = ceil(loops.r / loops.stride[0]) * ceil(loops.s / loops.stride[1])
     pixels = loops.batch * loops.h_in * loops.w_in
     gathered = Gemm(pixels, c_in, c_out * taps, batch=loops.groups)
-    found = [Variant(gathered, share, row)]
+    found = [ConvolutionVariant(gathered, share, row)]
     if loops.r * loops.s > 1 and _columns_bytes(op, loops) <= op.workspace_bytes:
         columns = Gemm(operands.gemm.m, c_in * loops.r * loops.s, c_out, batch=loops.groups)
         size = operands.a_bytes / (operands.gemm.m * loops.c_out)  # of an element
-        found.append(Variant(columns, share, row, 2 * size * columns.batch * columns.m * columns.n))
+        found.append(ConvolutionVariant(columns, share, row, 2 * size * columns.batch * columns.m * columns.n))
     return found
 
 

@@ -18,33 +18,33 @@ from ridgeline.hardware.array import Dataflow
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.breakdown import ARRAY, EngineShares
 from ridgeline.kernels.broadcast_grid import grid_gemm
-from ridgeline.kernels.busy import Busy, Job
-from ridgeline.kernels.cost import Moved
+from ridgeline.kernels.busy import EngineTime, ContractionProblem
+from ridgeline.kernels.cost import OperandBytes
 from ridgeline.kernels.engines import grid_mac_s, on_elements, ring_of
 from ridgeline.kernels.mapping.complete import kind_of, mappings
-from ridgeline.kernels.mapping.given import Given
+from ridgeline.kernels.mapping.given import MappingFile
 from ridgeline.kernels.mapping.mapping import FAR, Mapping
-from ridgeline.kernels.mapping.nest import Nest, nest_of
+from ridgeline.kernels.mapping.nest import ContractionNest, nest_of
 from ridgeline.kernels.shares import achievable_share, share_of
 from ridgeline.kernels.systolic.closed_form import layout
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import Arrays, best_partition
-from ridgeline.kernels.traffic import Operands, Search, accumulator_of
+from ridgeline.kernels.traffic import Operands, SearchOptions, accumulator_of
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Op
 
 if TYPE_CHECKING:
-    from ridgeline.kernels.mapping.explicit import Misfit, Played
-    from ridgeline.kernels.mapping.machine import Machine
+    from ridgeline.kernels.mapping.explicit import Misfit, PlayedMapping
+    from ridgeline.kernels.mapping.machine import MappingMachine
     from ridgeline.kernels.mapping.mapped import Mapped
 
-MappedModel = Callable[[Op, Operands, Device, str, str, Given], Busy]
+MappedModel = Callable[[Op, Operands, Device, str, str, MappingFile], EngineTime]
 Sizes = tuple[int, int, int, int]
 """Products of a tile, and its m, n and k."""
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TileRun:
     """Cycles of equal tiles one after the other, and how often their words enter or leave."""
 
     cycles: int
@@ -56,8 +56,8 @@ class Run:
 
 
 def in_tiles(
-    op: Op, operands: Operands, device: Device, engine: str, format_: str, given: Given
-) -> Busy:
+    op: Op, operands: Operands, device: Device, engine: str, format_: str, given: MappingFile
+) -> EngineTime:
     """Take the best of the mappings that a file allows: least time, then fewest far bytes.
 
     The time is that of the arithmetic or of the memory that is busiest, whichever is longer.
@@ -73,7 +73,7 @@ def in_tiles(
     given.check(nest.dims, levels, None)
     runs, flops_per_cycle = _runs(device, engine, format_, given, nest)
     widths = bytes_of(format_), bytes_of(accumulator_of(device.engines[engine], format_))
-    best: tuple[int, Busy] | None = None
+    best: tuple[int, EngineTime] | None = None
     for mapping in mappings(given, nest, levels):
         tiles = _tiles(nest, mapping)
         cycles = sum(runs(sizes, count).cycles for sizes, count in tiles.items())
@@ -84,9 +84,9 @@ def in_tiles(
 
 
 def _in_buffers(
-    op: Op, operands: Operands, device: Device, engine: str, format_: str, given: Given,
-    machine: Machine,
-) -> Busy:  # fmt: skip
+    op: Op, operands: Operands, device: Device, engine: str, format_: str, given: MappingFile,
+    machine: MappingMachine,
+) -> EngineTime:  # fmt: skip
     """Take the best of the mappings that a file allows, by the evaluator of the search.
 
     A file that settles nothing is the whole search.
@@ -112,11 +112,11 @@ def _in_buffers(
         mac_s = grid_mac_s(operands.gemm, described, format_)
     share = share_of(op, row)
     if given.is_open:
-        job, whole = Job(op, operands), Search("optimal")
+        job, whole = ContractionProblem(op, operands), SearchOptions("optimal")
         found_all = in_buffers([job], device, engine, format_, whole, mac_s, [share])
         assert found_all is not None
         return found_all[0]
-    best: tuple[Mapped, Machine] | None = None
+    best: tuple[Mapped, MappingMachine] | None = None
     least: Misfit | None = None
     fed = at_rate(machine, mac_s, share, padding=padding_of(operands, device, engine))
     for bound_s, played in _bounded(op, nest, given, fed):
@@ -136,13 +136,13 @@ def _in_buffers(
         raise given.document.error(
             f"no mapping that this allows fits the memories of {device.name}{why}"
         )
-    return busy_of(*best, device, engine, format_, Job(op, operands))
+    return busy_of(*best, device, engine, format_, ContractionProblem(op, operands))
 
 
-def _bounded(op: Op, nest: Nest, given: Given, machine: Machine) -> list[tuple[float, Played]]:
+def _bounded(op: Op, nest: ContractionNest, given: MappingFile, machine: MappingMachine) -> list[tuple[float, PlayedMapping]]:
     """List what a file allows on a machine, by the seconds that it takes at least."""
     from ridgeline.kernels.mapping.axes import dims_of  # bring numba
-    from ridgeline.kernels.mapping.explicit import Played
+    from ridgeline.kernels.mapping.explicit import PlayedMapping
     from ridgeline.kernels.mapping.mapper import goal_of, ways_of
 
     assert op.loops is not None
@@ -156,12 +156,12 @@ def _bounded(op: Op, nest: Nest, given: Given, machine: Machine) -> list[tuple[f
             if way.arrays is not None:
                 tile = mapping.tile(len(levels) - 1, nest)
                 used = way._replace(arrays=_arrays(given, nest, way.arrays, tile))
-            played = Played(nest, mapping, used, groups, goal_of("time"))
+            played = PlayedMapping(nest, mapping, used, groups, goal_of("time"))
             found.append((played.bound_s(), played))
     return sorted(found, key=lambda one: one[0])
 
 
-def _may_use(given: Given, machine: Machine, way: Machine, levels: list[str]) -> bool:
+def _may_use(given: MappingFile, machine: MappingMachine, way: MappingMachine, levels: list[str]) -> bool:
     """Tell whether a way to use a machine has the levels, and keeps there what a file says.
 
     A file that does not say what a level keeps means all that it can hold.
@@ -179,7 +179,7 @@ def _may_use(given: Given, machine: Machine, way: Machine, levels: list[str]) ->
     return True
 
 
-def _refuse_space(given: Given) -> None:
+def _refuse_space(given: MappingFile) -> None:
     if given.rows is not None or given.columns is not None:
         raise given.document.error(
             "cores on row and column buses lay a block of A out by themselves",
@@ -187,7 +187,7 @@ def _refuse_space(given: Given) -> None:
         )
 
 
-def _tiles(nest: Nest, mapping: Mapping) -> Counter[Sizes]:
+def _tiles(nest: ContractionNest, mapping: Mapping) -> Counter[Sizes]:
     """Count the tiles that the nearest level hands on, by their sizes as matrix products."""
     kinds = [kind_of(nest, dim) for dim in nest.dims]
     found: Counter[Sizes] = Counter()
@@ -200,9 +200,9 @@ def _tiles(nest: Nest, mapping: Mapping) -> Counter[Sizes]:
 
 
 def _busy(
-    mapping: Mapping, tiles: Counter[Sizes], runs: Callable[[Sizes, int], Run],
+    mapping: Mapping, tiles: Counter[Sizes], runs: Callable[[Sizes, int], TileRun],
     flops_per_cycle: int, widths: tuple[float, float],
-) -> Busy:  # fmt: skip
+) -> EngineTime:  # fmt: skip
     """Add up tiles of a machine whose engine reads from the farthest memory itself."""
     cycles, a, b, c, partial = 0, 0, 0, 0, 0
     idle = [0, 0, 0, 0]
@@ -215,11 +215,11 @@ def _busy(
         c += count * batch * m * n
         partial += 2 * (run.c_passes - 1) * count * batch * m * n
     size, sums = widths  # bytes of operands and results, and of sums that are not done
-    return Busy(
+    return EngineTime(
         peak_flops=float(cycles * flops_per_cycle),
         calibrated=True,
         latency_s=0.0,
-        near=Moved(a * size, b * size, c * size, partial * sums),
+        near=OperandBytes(a * size, b * size, c * size, partial * sums),
         mapping=str(mapping),
         engine_shares=EngineShares(
             fill=idle[0] / cycles,
@@ -231,8 +231,8 @@ def _busy(
 
 
 def _runs(
-    device: Device, engine: str, format_: str, given: Given, nest: Nest
-) -> tuple[Callable[[Sizes, int], Run], int]:
+    device: Device, engine: str, format_: str, given: MappingFile, nest: ContractionNest
+) -> tuple[Callable[[Sizes, int], TileRun], int]:
     """Return what counts equal tiles on an engine, and the FLOP that it does in a cycle."""
     described = device.engines[engine]
     if described.array is not None:
@@ -240,12 +240,12 @@ def _runs(
             given, nest, arrays_of(described.array, accumulator_of(described, format_)), nest.size
         )
 
-        def on_arrays(sizes: Sizes, count: int) -> Run:
+        def on_arrays(sizes: Sizes, count: int) -> TileRun:
             batch, m, n, k = sizes
             best = best_partition(m, n, k, batch * count, arrays)
             spent = best.spent
             idle = spent.preload, spent.drain, best.reduction_cycles, spent.wait
-            return Run(best.cycles, best.a_passes, best.b_passes, best.c_passes, idle)
+            return TileRun(best.cycles, best.a_passes, best.b_passes, best.c_passes, idle)
 
         return on_arrays, described.array.flops_per_cycle
     grid = described.grid
@@ -253,17 +253,17 @@ def _runs(
     _refuse_space(given)
     ring = ring_of(grid, format_)
 
-    def on_cores(sizes: Sizes, count: int) -> Run:
+    def on_cores(sizes: Sizes, count: int) -> TileRun:
         batch, m, n, k = sizes
         best = grid_gemm(m, n, k, ring, grid.fma_latency.value)
         times = count * batch
         idle = times * best.fill_cycles, times * best.drain_cycles, 0, 0
-        return Run(times * best.cycles, 1, best.b_passes, best.c_passes, idle)
+        return TileRun(times * best.cycles, 1, best.b_passes, best.c_passes, idle)
 
     return on_cores, grid.flops_per_cycle
 
 
-def _arrays(given: Given, nest: Nest, arrays: Arrays, tile: Mapping_[str, int]) -> Arrays:
+def _arrays(given: MappingFile, nest: ContractionNest, arrays: Arrays, tile: Mapping_[str, int]) -> Arrays:
     """Keep the dataflows and the cells that the file's rows and columns name, for such tiles."""
     wanted: list[str | None] = []
     cells = [arrays.rows, arrays.columns]
@@ -319,7 +319,7 @@ MAPPED_MODELS: dict[str, MappedModel] = {
 }
 
 
-def mappable(device: Device, engines: list[str], given: Given) -> list[str]:
+def mappable(device: Device, engines: list[str], given: MappingFile) -> list[str]:
     """Return those of some engines that take a mapping.
 
     Raises

@@ -20,7 +20,7 @@ def together_s(exponent: float, longest: _Seconds, *times: _Seconds) -> _Seconds
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
+class PartialOverlap:
     """What the parts of an op take by themselves, which together take their norm.
 
     Attributes

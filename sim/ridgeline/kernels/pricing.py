@@ -12,15 +12,15 @@ from dataclasses import replace
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import depthwise, dies, pieces, unfolding, winograd
 from ridgeline.kernels.alike import Alike, described
-from ridgeline.kernels.busy import Busy, Job
+from ridgeline.kernels.busy import EngineTime, ContractionProblem
 from ridgeline.kernels.clock import PowerLimit
 from ridgeline.kernels.common import Common
 from ridgeline.kernels.converted import Kernels, done_by, kernels_for
 from ridgeline.kernels.cores import latency_of
-from ridgeline.kernels.cost import EXCHANGE, NOTHING, Moved, OpCost
+from ridgeline.kernels.cost import EXCHANGE, NOTHING, OperandBytes, OpCost
 from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
-from ridgeline.kernels.mapping.given import Given
+from ridgeline.kernels.mapping.given import MappingFile
 from ridgeline.kernels.processors import OneKernel, in_waves, kernels_of
 from ridgeline.kernels.residence import Found, keeping, passing, stayed, unheld_of
 from ridgeline.kernels.shares import achievable_shares, engines_with_kernels, keys_of
@@ -29,7 +29,7 @@ from ridgeline.kernels.traffic import (
     FAST,
     WAVES,
     Operands,
-    Search,
+    SearchOptions,
     accumulator_of,
     cache_bytes,
     held_accumulators,
@@ -43,8 +43,8 @@ def price(
     op: Op,
     graph: Graph,
     device: Device,
-    given: Given | None = None,
-    search: Search = FAST,
+    given: MappingFile | None = None,
+    search: SearchOptions = FAST,
     found: Found | None = None,
 ) -> OpCost:
     """Return what an op of a graph costs on a device.
@@ -68,7 +68,7 @@ def price(
 
 
 def price_all(
-    kinds: Sequence[Alike], device: Device, given: Given | None = None, search: Search = FAST
+    kinds: Sequence[Alike], device: Device, given: MappingFile | None = None, search: SearchOptions = FAST
 ) -> list[OpCost]:
     """Return what ops cost on a device; as `price`, but all contractions are looked at together."""
     if device.dies is not None and device.dies.count.value > 1:
@@ -116,7 +116,7 @@ def price_all(
 
 
 def _on_dies(
-    kinds: Sequence[Alike], device: Device, given: Given | None, search: Search
+    kinds: Sequence[Alike], device: Device, given: MappingFile | None, search: SearchOptions
 ) -> list[OpCost]:
     """Price ops on a package of several dies; parts of all contractions are looked at together."""
     package = dies.Package(device)
@@ -241,13 +241,13 @@ def _within_limit(
     return found
 
 
-def _jobs(kinds: Sequence[Alike], device: Device, name: str, format_: str) -> list[Job]:
+def _jobs(kinds: Sequence[Alike], device: Device, name: str, format_: str) -> list[ContractionProblem]:
     engine = device.engines[name]
     held = held_accumulators(device, accumulator_of(engine, format_))
     cache, levels = cache_bytes(device), len(keeping(device))
     grouped = engine.kind in WAVES and not device.achievable
     return [
-        Job(
+        ContractionProblem(
             kind.op,
             kind.operands(held, cache, _kept(kind, levels), grouped=grouped),
         )
@@ -261,8 +261,8 @@ def _on_engine(
     device: Device,
     name: str,
     format_: str,
-    given: Given | None,
-    search: Search,
+    given: MappingFile | None,
+    search: SearchOptions,
     only: OneKernel | None = None,
 ) -> list[OpCost]:
     """Price contractions on one engine; of processors, by one kernel where that is given."""
@@ -282,7 +282,7 @@ def _on_engine(
     ]
 
 
-def _kept(kind: Alike, levels: int) -> Moved:
+def _kept(kind: Alike, levels: int) -> OperandBytes:
     """Bytes of a contraction that levels before the farthest memory have kept from other ops."""
     if kind.found is None or kind.op is None or kind.graph is None:
         return NOTHING
@@ -304,14 +304,14 @@ class _Assembly:
         )
         shape, size = self.engine.instruction, bytes_of(format_)
         self.macs = shape.m * shape.n * shape.k
-        self.instruction = Moved(
+        self.instruction = OperandBytes(
             a=shape.m * shape.k * size,
             b=shape.n * shape.k * size,
             rest=0.0,
             partial=2 * shape.m * shape.n * bytes_of(accumulator_of(self.engine, format_)),
         )
 
-    def cost(self, kind: Alike, operands: Operands, dense: Busy, launch_s: float) -> OpCost:
+    def cost(self, kind: Alike, operands: Operands, dense: EngineTime, launch_s: float) -> OpCost:
         """Return the price of a contraction, less what its zeros save."""
         op, graph = kind.op, kind.graph
         assert op is not None
@@ -319,7 +319,7 @@ class _Assembly:
         zeros = effect_of(op, graph, self.engine, operands.gemm)
         done, flops = unmasked(op), kind.flops
         peak_flops = dense.peak_flops * done * zeros.issued
-        near = dense.near if done == 1.0 else Moved(*(done * part for part in dense.near))
+        near = dense.near if done == 1.0 else OperandBytes(*(done * part for part in dense.near))
         moved = dict.fromkeys(self.near, zeros.moved(near))  # of computed tiles alone
         for level, by_operand in dense.nearer.items():
             moved[level] = zeros.moved(by_operand)
@@ -373,7 +373,7 @@ class _Assembly:
         cost = self.common.with_levels(cost)
         return cost if dense.copying_s is None else _waiting(cost, dense.copying_s, self.common)
 
-    def _keep(self, moved: dict[str, Moved], passed: Sequence[Moved]) -> None:
+    def _keep(self, moved: dict[str, OperandBytes], passed: Sequence[OperandBytes]) -> None:
         """Let levels pass what nearer ones have not kept of an op's operands.
 
         Caches of a processor pass each operand once, whatever its library copies besides.
@@ -395,19 +395,19 @@ class _Assembly:
         rows = achievable_shares(ops, device, self.name, self.format)
         return [latency_of(row, device) for row in rows]
 
-    def _in_registers(self, flops: float, operands: Operands, dense: Busy) -> Moved:
+    def _in_registers(self, flops: float, operands: Operands, dense: EngineTime) -> OperandBytes:
         """Bytes of registers that instructions, or arrays, read and write for so many FLOPs."""
         if dense.registers is not None:
             gemm = operands.gemm
             done = flops / (2.0 * gemm.batch * gemm.m * gemm.n * gemm.k)
-            return Moved(*(done * size for size in dense.registers))
+            return OperandBytes(*(done * size for size in dense.registers))
         count, each = flops / (2 * self.macs), self.instruction
-        return Moved(count * each.a, count * each.b, 0.0, count * each.partial)
+        return OperandBytes(count * each.a, count * each.b, 0.0, count * each.partial)
 
 
 def _beyond(
-    far: Moved, kept: Moved, op: Op, graph: Graph, found: Found | None, levels: int
-) -> Moved:
+    far: OperandBytes, kept: OperandBytes, op: Op, graph: Graph, found: Found | None, levels: int
+) -> OperandBytes:
     """Bytes that pass the farthest memory of those that an engine's own model counts.
 
     The model brings tiles of an operand as often as they fit; what lies in a buffer is brought from
@@ -419,10 +419,10 @@ def _beyond(
     at = dict(zip((*op.inputs, *op.outputs), found, strict=True))
     a, b = (far[i] if at[name] >= levels else 0.0 for i, name in enumerate(op.inputs[:2]))
     partial = far.partial if at[op.outputs[0]] >= levels else 0.0
-    return Moved(a, b, max(far.rest - kept.rest, 0.0), partial)
+    return OperandBytes(a, b, max(far.rest - kept.rest, 0.0), partial)
 
 
-def _waits(dense: Busy, far: Moved) -> float:
+def _waits(dense: EngineTime, far: OperandBytes) -> float:
     """Return how long an engine waits for buffers where less than all passes the farthest memory.
 
     Stalls behind that memory shrink as its bytes do, those between nearer levels stay.
@@ -482,7 +482,7 @@ def _winograd(
     far = direct.operands(held, cache_bytes(device)).far
     if not kernels.fused:  # what is transformed is written, and read by the products; then theirs
         again, sizes = cost.moved[device.far_memory], transformed.tensors
-        far = Moved(
+        far = OperandBytes(
             direct.a_bytes + sizes["inputs"].bytes + again.a,
             direct.b_bytes + sizes["filters"].bytes + again.b,
             direct.rest_bytes + sizes["products"].bytes + again.rest,

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 from ridgeline.hardware.device import Achievable, Device, MemoryLevel
 from ridgeline.kernels.breakdown import LatencyParts, TileChoice
-from ridgeline.kernels.busy import Busy, Job
+from ridgeline.kernels.busy import EngineTime, ContractionProblem
 from ridgeline.kernels.convolution_algorithms import UNFOLDING
-from ridgeline.kernels.filtering import Variant, variants
-from ridgeline.kernels.overlap import Overlap
+from ridgeline.kernels.filtering import ConvolutionVariant, variants
+from ridgeline.kernels.overlap import PartialOverlap
 from ridgeline.kernels.product_library import (
     FULL_TILE,
     cycle_s,
@@ -30,7 +30,7 @@ from ridgeline.kernels.shares import (
 from ridgeline.kernels.traffic import (
     FAST,
     Operands,
-    Search,
+    SearchOptions,
     accumulator_of,
     cache_bytes,
     is_private,
@@ -43,15 +43,15 @@ from ridgeline.kernels.waves import (
     TILES,
     Blocking,
     KernelLaw,
-    Machine,
-    Processor,
+    WaveMachine,
+    TileDemand,
     best_blockings,
     inner_passes,
     kernel_times,
     menu,
     warp_of,
 )
-from ridgeline.kernels.waves import Job as Kernel
+from ridgeline.kernels.waves import TileProblem as Kernel
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Conv, Op
 
@@ -89,7 +89,7 @@ class _Tried(NamedTuple):
 
     op: Op
     operands: Operands
-    variant: Variant
+    variant: ConvolutionVariant
     place: int
     fill: float
     said: str
@@ -104,13 +104,13 @@ def padding(loops: Conv) -> float:
 
 
 def in_waves(
-    jobs: Sequence[Job],
+    jobs: Sequence[ContractionProblem],
     device: Device,
     engine: str,
     format_: str,
-    search: Search = FAST,
+    search: SearchOptions = FAST,
     only: OneKernel | None = None,
-) -> list[Busy]:
+) -> list[EngineTime]:
     """Output tiles in waves over the device's processors (see `waves`).
 
     The processors are the instances of the nearest memory level. Full, they run at the share of
@@ -126,7 +126,7 @@ def in_waves(
     tried = _tried(jobs, device, engine, format_, levels)
     if only is not None:
         tried = [_with_kernel(each, only) for each in tried if each.place == only.variant]
-    done: dict[int, tuple[float, Busy]] = {}
+    done: dict[int, tuple[float, EngineTime]] = {}
     for each, best in zip(tried, best_blockings([each.kernel for each in tried]), strict=True):
         time_s, busy = _busy(each, best, device, engine, format_, levels)
         of = id(each.operands)
@@ -136,7 +136,7 @@ def in_waves(
 
 
 def kernels_of(
-    job: Job, device: Device, engine: str, format_: str
+    job: ContractionProblem, device: Device, engine: str, format_: str
 ) -> list[tuple[float, OneKernel]]:
     """Return every kernel that can do a contraction, the fastest first, with its time at least."""
     found = [
@@ -164,16 +164,16 @@ class _Levels:
         self.near_rate, self.inner_rate = _slowest(common), _slowest(self.inner.values())
         self.round_latency_s = 2 * far.latency.value if far.latency is not None else 0.0
         self.processors = next(iter(device.memory.values())).instances.value
-        self._able: dict[tuple[str, str], Processor] = {}
+        self._able: dict[tuple[str, str], TileDemand] = {}
 
-    def processor(self, engine: str, format_: str) -> Processor:
+    def processor(self, engine: str, format_: str) -> TileDemand:
         """Return what tiles of an engine in a format need of one processor."""
         found = self._able.get((engine, format_))
         if found is None:
             near = near_levels(self.device).values()
             shared = next((level for level in near if is_private(level, self.device)), None)
             registers = next(iter(self.device.memory.values()))
-            found = self._able[engine, format_] = Processor(
+            found = self._able[engine, format_] = TileDemand(
                 registers.capacity.value / self.processors,
                 math.inf if shared is None else shared.capacity.value / self.processors,
                 bytes_of(accumulator_of(self.device.engines[engine], format_)),
@@ -182,7 +182,7 @@ class _Levels:
 
 
 def _tried(
-    jobs: Sequence[Job], device: Device, engine: str, format_: str, levels: _Levels
+    jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str, levels: _Levels
 ) -> list[_Tried]:
     """List the ways to do each contraction, with the kernels that there are for each."""
     peak = device.engines[engine].rates[format_].value
@@ -206,7 +206,7 @@ def _tried(
         a, b = operands.a_bytes / steps, operands.b_bytes  # each product reads all of the weights
         for place, known in enumerate(variants(op, operands, *found)):
             variant = known if described is None else known._replace(share=described.share)
-            machine = Machine(
+            machine = WaveMachine(
                 levels.processors, peak * variant.share / fill, levels.near_rate,
                 levels.round_latency_s, device.launch_latency.value, known.tiles or tiles,
                 least_sum, () if variant.tiles else resident, levels.inner_rate, warp,
@@ -255,7 +255,7 @@ def _warp(device: Device, engine: str) -> tuple[int, int]:
 
 def _busy(
     tried: _Tried, best: Blocking, device: Device, engine: str, format_: str, levels: _Levels
-) -> tuple[float, Busy]:
+) -> tuple[float, EngineTime]:
     """Return what a way takes with the chosen kernel, and all that it does meanwhile."""
     op, operands, variant, described = tried.op, tried.operands, tried.variant, tried.described
     peak, launch_s = device.engines[engine].rates[format_].value, device.launch_latency.value
@@ -272,7 +272,7 @@ def _busy(
     latency_s = steps * (best.latency_s + more_s) + (steps - 1) * launch_s
     latency_s += variant.before_bytes / levels.far_rate
     arithmetic_s, rounds_s = steps * best.arithmetic_s, steps * best.rounds_s
-    busy = Busy(
+    busy = EngineTime(
         peak_flops=arithmetic_s * peak,
         calibrated=row is not None and row.fraction.basis in MEASURED,
         latency_s=latency_s,
@@ -286,7 +286,7 @@ def _busy(
     if described is not None:
         busy.start_s = described.start_s
         far_s = operands.far.total / levels.far_rate
-        busy.overlap = Overlap(
+        busy.overlap = PartialOverlap(
             described.law.overlap, arithmetic_s, near_s, _kept_s(operands, described, levels),
             far_s, best.reread_s,
         )  # fmt: skip
@@ -411,7 +411,7 @@ class _Menu(NamedTuple):
     said: str = "the default menu (no `tiles` stated)"
 
 
-def _menu(op: Op, device: Device, name: str, processor: Processor) -> _Menu:
+def _menu(op: Op, device: Device, name: str, processor: TileDemand) -> _Menu:
     """Return the menu of the library that does an op.
 
     Convolutions and recurrences are kernels of another one than products, of which a device's file

@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from ridgeline.hardware.device import Device, MemoryLevel
 from ridgeline.kernels.broadcast_grid import Ring, unheld_share
-from ridgeline.kernels.cost import Moved
+from ridgeline.kernels.cost import OperandBytes
 from ridgeline.kernels.traffic import is_private
 from ridgeline.workload.graph import Graph, Op, Pass, Role, Same
 from ridgeline.workload.liveness import STATIC_ROLES, lifetimes, storages
@@ -204,7 +204,7 @@ def on_host(device: Device) -> bool:
     return any(engine.kind == "cores" for engine in device.engines.values())
 
 
-def stayed(passed: Sequence[Moved], levels: Sequence[str]) -> dict[str, float]:
+def stayed(passed: Sequence[OperandBytes], levels: Sequence[str]) -> dict[str, float]:
     """Bytes that an op finds in each of the levels that keep tensors; see `passing`."""
     past = [moved.total for moved in passed]
     return {
@@ -214,7 +214,7 @@ def stayed(passed: Sequence[Moved], levels: Sequence[str]) -> dict[str, float]:
     }
 
 
-def passing(op: Op, graph: Graph, found: Found, levels: int) -> list[Moved]:
+def passing(op: Op, graph: Graph, found: Found, levels: int) -> list[OperandBytes]:
     """Bytes of an op's operands, each as often as it is streamed, that pass each level.
 
     Of the first level that keeps tensors, all of them; of each other, and of the memory behind,
@@ -240,7 +240,7 @@ def passing(op: Op, graph: Graph, found: Found, levels: int) -> list[Moved]:
             for size, at in zip(whole, found, strict=True)
         ]
         a, b = (sizes[i] if i < inputs else 0.0 for i in range(2))
-        each.append(Moved(a, b, sum(sizes[inputs:])))
+        each.append(OperandBytes(a, b, sum(sizes[inputs:])))
     return each
 
 

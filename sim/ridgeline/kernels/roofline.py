@@ -53,7 +53,7 @@ def ridge_points(device: Device) -> list[Ridge]:
     ]
 
 
-class Peak(NamedTuple):
+class EnginePeak(NamedTuple):
     """What an engine does at most in one format, per power and per area of the device.
 
     Attributes
@@ -70,10 +70,10 @@ class Peak(NamedTuple):
     flop_per_s_mm2: float | None
 
 
-def peaks(device: Device) -> list[Peak]:
+def peaks(device: Device) -> list[EnginePeak]:
     """Return the peak of every engine and format."""
     return [
-        Peak(
+        EnginePeak(
             f"{name}.{format_}",
             rate.value,
             None if device.tdp is None else rate.value / device.tdp.value,

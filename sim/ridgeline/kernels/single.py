@@ -11,10 +11,10 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.breakdown import LatencyParts, time_breakdown
 from ridgeline.kernels.cost import OpCost, engine_rate, op_energy_j, price_of_place
-from ridgeline.kernels.mapping.given import Given, load_mapping
+from ridgeline.kernels.mapping.given import MappingFile, load_mapping
 from ridgeline.kernels.pricing import price
 from ridgeline.kernels.systolic.device import by_dataflow
-from ridgeline.kernels.traffic import Search
+from ridgeline.kernels.traffic import SearchOptions
 from ridgeline.workload import formats
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
 from ridgeline.workload.sparsity import Sparsity, parse
@@ -29,7 +29,7 @@ class PricedOp(NamedTuple):
     op: Op
     cost: OpCost
     device: Device
-    given: Given | None
+    given: MappingFile | None
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def gemm(
     density: float | None = None,
     sparsity_kind: str | None = None,
     block: str | tuple[int, int] | None = None,
-    mapping: str | Given | None = None,
+    mapping: str | MappingFile | None = None,
     objective: str = "time",
 ) -> OpResult:
     """Price ``batch`` products C[m, n] = A[m, k] B[k, n] on a device.
@@ -184,7 +184,7 @@ def conv(
     density: float | None = None,
     sparsity_kind: str | None = None,
     block: str | tuple[int, int] | None = None,
-    mapping: str | Given | None = None,
+    mapping: str | MappingFile | None = None,
     objective: str = "time",
 ) -> OpResult:
     """Price one pass over a 2-D convolution on a device.
@@ -238,7 +238,7 @@ def _asked(
     sizes: Mapping[str, Any],
     device: str | Device,
     zeros: Sparsity | None,
-    mapping: str | Given | None,
+    mapping: str | MappingFile | None,
     objective: str,
 ) -> OpResult:
     """Add what was asked for, as plain values; a device that is no name by its own."""
@@ -293,7 +293,7 @@ def _single(
     format_: str | None,
     zeros: Sparsity | None,
     sparse: str,
-    mapping: str | Given | None,
+    mapping: str | MappingFile | None,
     objective: str,
 ) -> OpResult:
     search, given = _searched(mapping, objective)
@@ -405,7 +405,7 @@ def _above_design_power(
     )
 
 
-def _searched(mapping: str | Given | None, objective: str) -> tuple[Search, Given | None]:
+def _searched(mapping: str | MappingFile | None, objective: str) -> tuple[SearchOptions, MappingFile | None]:
     """Tell a mapper's name from a mapping file."""
     if objective not in ("time", "energy", "edp"):
         raise RidgelineError(
@@ -414,14 +414,14 @@ def _searched(mapping: str | Given | None, objective: str) -> tuple[Search, Give
         )
     wanted = cast('Literal["time", "energy", "edp"]', objective)
     if mapping is None or mapping == "fast":
-        return Search("fast", wanted), None
+        return SearchOptions("fast", wanted), None
     if mapping == "optimal":
-        return Search("optimal", wanted), None
-    return Search("fast", wanted), load_mapping(mapping) if isinstance(mapping, str) else mapping
+        return SearchOptions("optimal", wanted), None
+    return SearchOptions("fast", wanted), load_mapping(mapping) if isinstance(mapping, str) else mapping
 
 
 def _report(
-    op: Op, cost: OpCost, device: Device, engine: str, search: Search
+    op: Op, cost: OpCost, device: Device, engine: str, search: SearchOptions
 ) -> dict[str, Any] | None:
     if cost.mapped is None:
         return None

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 
 from ridgeline.hardware.device import Engine
 from ridgeline.hardware.skip import Skip
-from ridgeline.kernels.cost import Moved
+from ridgeline.kernels.cost import OperandBytes
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.workload.formats import find
@@ -56,7 +56,7 @@ class Effect:
     b_stored: float = 1.0
     notes: tuple[str, ...] = ()
 
-    def moved(self, dense: Moved) -> Moved:
+    def moved(self, dense: OperandBytes) -> OperandBytes:
         """Bytes of operands where they pass a memory level compressed."""
         if self.a_stored == self.b_stored == 1.0:
             return dense

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
-from ridgeline.hardware.kernel import Kernel
+from ridgeline.hardware.kernel import MeasuredKernel
 from ridgeline.workload import kinds, optimizers
 from ridgeline.workload.graph import Op
 
 
-def kernel_of(op: Op, device: Device) -> Kernel | None:
+def kernel_of(op: Op, device: Device) -> MeasuredKernel | None:
     """Find the first measured kernel of a device that fits an op."""
     for row in device.kernels:
         if row.op != op.kind or (row.pass_ is not None and row.pass_ != op.priced_as.value):

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.axes import dims_of
-from ridgeline.kernels.mapping.explicit import Played
-from ridgeline.kernels.mapping.machine import Machine
+from ridgeline.kernels.mapping.explicit import PlayedMapping
+from ridgeline.kernels.mapping.machine import MappingMachine
 from ridgeline.kernels.mapping.mapped import Mapped, mapping_of
-from ridgeline.kernels.mapping.nest import Nest, nest_of
+from ridgeline.kernels.mapping.nest import ContractionNest, nest_of
 from ridgeline.kernels.mapping.pipeline import FASTEST
 from ridgeline.workload.graph import Op
 
@@ -23,7 +23,7 @@ _MOST_TILES = 20_000
 _Ranges = dict[str, tuple[int, int]]
 
 
-class Span(NamedTuple):
+class TileSpan(NamedTuple):
     """Begin and end, in seconds from the op's first load."""
 
     begin_s: float
@@ -50,9 +50,9 @@ class TileTimes:
     """
 
     ranges: _Ranges
-    load: Span
-    compute: Span
-    store: Span
+    load: TileSpan
+    compute: TileSpan
+    store: TileSpan
     into: int
     out: int
 
@@ -78,7 +78,7 @@ class TileSchedule:
     end_s: float
 
 
-def tile_schedule(op: Op, found: Mapped, machine: Machine) -> TileSchedule:
+def tile_schedule(op: Op, found: Mapped, machine: MappingMachine) -> TileSchedule:
     """Lay out all tiles of a mapped contraction over time.
 
     Raises
@@ -108,12 +108,12 @@ class _Durations(NamedTuple):
     store_s: float
 
 
-def _durations(op: Op, nest: Nest, found: Mapped, machine: Machine) -> list[_Durations]:
+def _durations(op: Op, nest: ContractionNest, found: Mapped, machine: MappingMachine) -> list[_Durations]:
     """Return what each tile takes, in the order of the loops, by the evaluator of mappings."""
     assert op.loops is not None
     mapping = mapping_of(found, op.loops, op.priced_as, machine)
     groups = dims_of(op.loops, op.priced_as)
-    played = Played(nest, mapping, machine, groups, FASTEST)
+    played = PlayedMapping(nest, mapping, machine, groups, FASTEST)
     played.found()
     low, high, *seconds = played.timed
     return [
@@ -125,7 +125,7 @@ def _durations(op: Op, nest: Nest, found: Mapped, machine: Machine) -> list[_Dur
     ]
 
 
-def _played(tiles: list[_Durations], machine: Machine) -> TileSchedule:
+def _played(tiles: list[_Durations], machine: MappingMachine) -> TileSchedule:
     """Play the recurrence of `mapping.stalls`, and keep when everything happens."""
     n, buffers = len(tiles), 2 if machine.double else 1
     shared = machine.shared_port or not machine.double  # a single buffer is loaded, or stored
@@ -151,9 +151,9 @@ def _played(tiles: list[_Durations], machine: Machine) -> TileSchedule:
     found = tuple(
         TileTimes(
             tile.ranges,
-            Span(loaded[i] - tile.load_s, loaded[i]),
-            Span(begun[i], done[i]),
-            Span(stored[i] - tile.store_s, stored[i]),
+            TileSpan(loaded[i] - tile.load_s, loaded[i]),
+            TileSpan(begun[i], done[i]),
+            TileSpan(stored[i] - tile.store_s, stored[i]),
             i % buffers,
             i % buffers,
         )

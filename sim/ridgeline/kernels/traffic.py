@@ -21,7 +21,7 @@ from functools import cached_property
 from typing import Literal, NamedTuple
 
 from ridgeline.hardware.device import Device, Engine, MemoryLevel
-from ridgeline.kernels.cost import NOTHING, Moved
+from ridgeline.kernels.cost import NOTHING, OperandBytes
 from ridgeline.kernels.panel_trips import least_trips, square_trips
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass
@@ -69,14 +69,14 @@ def streamed_bytes(op: Op, graph: Graph) -> int:
     return graph.read_bytes(op) + graph.write_bytes(op)
 
 
-class Search(NamedTuple):
+class SearchOptions(NamedTuple):
     """How a mapping is searched for: among few tilings or many, and what is to be least."""
 
     mapper: Literal["fast", "optimal"] = "fast"
     objective: Literal["time", "energy", "edp"] = "time"
 
 
-FAST = Search()
+FAST = SearchOptions()
 
 
 @dataclass(frozen=True)
@@ -110,27 +110,27 @@ class Operands:
     held: int
     cache_bytes: float
     unheld: tuple[float, float, float] | None = None
-    kept: Moved = NOTHING
+    kept: OperandBytes = NOTHING
     grouped: bool = False
 
     @cached_property
-    def far(self) -> Moved:
+    def far(self) -> OperandBytes:
         """Bytes that pass the farthest memory level."""
         return self.alone.less(self.kept)
 
     @cached_property
-    def alone(self) -> Moved:
+    def alone(self) -> OperandBytes:
         """Bytes that pass the farthest memory level where no level keeps what others touched."""
         gemm, a, b = self.gemm, self.a_bytes, self.b_bytes
         trips = least_trips if self.grouped else square_trips
         a_trips, b_trips = trips(
             gemm.m, gemm.n, a / gemm.batch, b / gemm.batch, self.held, self.cache_bytes
         )
-        return Moved(float(a * a_trips), float(b * b_trips), float(self.rest_bytes))
+        return OperandBytes(float(a * a_trips), float(b * b_trips), float(self.rest_bytes))
 
-    def through(self, rows: int, columns: int, partial: float = 0.0) -> Moved:
+    def through(self, rows: int, columns: int, partial: float = 0.0) -> OperandBytes:
         """Bytes that pass a level with this output tile below it."""
-        return Moved(
+        return OperandBytes(
             float(self.a_bytes * math.ceil(self.gemm.n / columns)),
             float(self.b_bytes * math.ceil(self.gemm.m / rows)),
             float(self.rest_bytes),

@@ -32,7 +32,7 @@ from typing import NamedTuple
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.breakdown import LatencyParts
 from ridgeline.kernels.convolution_algorithms import UNFOLDING
-from ridgeline.kernels.cost import Moved, OpCost
+from ridgeline.kernels.cost import OperandBytes, OpCost
 from ridgeline.kernels.traffic import cache_bytes
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role
 
@@ -150,7 +150,7 @@ def together(work: Unfolded, one: OpCost, device: Device) -> OpCost:
     share = _ADDING if _COLUMNS in work.product.outputs else _WRITING
     copy_s = device.launch_latency.value + copied / (share * bandwidth.value)
     moved = {
-        name: Moved(
+        name: OperandBytes(
             times * by.a,
             times * by.b,
             times * by.rest,
@@ -177,7 +177,7 @@ def together(work: Unfolded, one: OpCost, device: Device) -> OpCost:
     )
 
 
-def _from_memory(work: Unfolded, all_of_it: Moved) -> Moved:
+def _from_memory(work: Unfolded, all_of_it: OperandBytes) -> OperandBytes:
     """Return what passes the farthest memory where columns and filters stay in the cache.
 
     That is the output or its gradient, and one copy of the filters for all images.
@@ -185,4 +185,4 @@ def _from_memory(work: Unfolded, all_of_it: Moved) -> Moved:
     filters = work.graph.tensors["filters"].bytes / work.products
     by = {"output": float(work.graph.tensors["output"].bytes), "filters": filters, _COLUMNS: 0.0}
     a, b = (by[name] for name in work.product.inputs[:2])
-    return Moved(a, b, by[work.product.outputs[0]], all_of_it.partial)
+    return OperandBytes(a, b, by[work.product.outputs[0]], all_of_it.partial)

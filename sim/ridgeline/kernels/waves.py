@@ -60,7 +60,7 @@ _WARP = (64, 64)  # rows and columns that a warp has in registers, at least an i
 
 
 @dataclass(frozen=True, slots=True)
-class Processor:
+class TileDemand:
     """What a tile needs of one processor.
 
     Attributes
@@ -101,14 +101,14 @@ _MOST_RESIDENT = 32  # thread blocks of an SM (NVIDIA, CUDA C++ Programming Guid
 
 
 @cache
-def _able(processor: Processor, tiles: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
+def _able(processor: TileDemand, tiles: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     found = tuple(tile for tile in tiles if processor.can_run(*tile))
     return found or (min(tiles, key=lambda tile: tile[0] * tile[1]),)
 
 
 @cache
 def menu(
-    processor: Processor, stated: tuple[tuple[int, int], ...] | None = None
+    processor: TileDemand, stated: tuple[tuple[int, int], ...] | None = None
 ) -> tuple[tuple[tuple[int, int], ...], tuple[int, ...]]:
     """Return the tiles that a processor has room for, and how many of each at a time.
 
@@ -182,7 +182,7 @@ class KernelLaw:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class WaveMachine:
     """What the choice of a tile depends on.
 
     Attributes
@@ -280,7 +280,7 @@ class Blocking:
     reread_s: float = 0.0
 
 
-class Job(NamedTuple):
+class TileProblem(NamedTuple):
     """A product, and what the choice of its tile depends on besides.
 
     Attributes
@@ -298,22 +298,22 @@ class Job(NamedTuple):
     a_bytes: float
     b_bytes: float
     floor_s: float
-    machine: Machine
+    machine: WaveMachine
     rest_bytes: float = 0.0
 
 
-_found: dict[Job, Blocking] = {}
+_found: dict[TileProblem, Blocking] = {}
 _MOST_FOUND = 16384
 
 
-def best_blockings(jobs: Sequence[Job]) -> list[Blocking]:
+def best_blockings(jobs: Sequence[TileProblem]) -> list[Blocking]:
     """Choose tile and split of each of some products."""
     known = {job: _found.get(job) for job in jobs}
-    missing: dict[_Kernels, list[Job]] = {}
+    missing: dict[_Kernels, list[TileProblem]] = {}
     for job, blocking in known.items():
         if blocking is None:
             missing.setdefault(_kernels_of(job.machine), []).append(job)
-    new: dict[Job, Blocking] = {}
+    new: dict[TileProblem, Blocking] = {}
     for kernels, alike in missing.items():
         new.update(zip(alike, _best(alike, kernels), strict=True))
     if len(_found) + len(new) > _MOST_FOUND:
@@ -323,13 +323,13 @@ def best_blockings(jobs: Sequence[Job]) -> list[Blocking]:
 
 
 def best_blocking(
-    gemm: Gemm, a_bytes: float, b_bytes: float, floor_s: float, machine: Machine
+    gemm: Gemm, a_bytes: float, b_bytes: float, floor_s: float, machine: WaveMachine
 ) -> Blocking:
     """Choose tile and split of a product; see `Job`."""
-    return best_blockings([Job(gemm, a_bytes, b_bytes, floor_s, machine)])[0]
+    return best_blockings([TileProblem(gemm, a_bytes, b_bytes, floor_s, machine)])[0]
 
 
-def kernel_times(job: Job) -> list[tuple[float, tuple[int, int], int]]:
+def kernel_times(job: TileProblem) -> list[tuple[float, tuple[int, int], int]]:
     """Return the time of every kernel that can do a product: seconds, tile, parts of its sums."""
     kernels = _kernels_of(job.machine)
     (times,) = _played([job], kernels).time.tolist()
@@ -351,7 +351,7 @@ class _Kernels(NamedTuple):
     splits: tuple[int, ...]
 
 
-def _kernels_of(machine: Machine) -> _Kernels:
+def _kernels_of(machine: WaveMachine) -> _Kernels:
     return _Kernels(machine.tiles, machine.resident, machine.warp, machine.law, machine.splits)
 
 
@@ -370,7 +370,7 @@ class _Played(NamedTuple):
     reread: NDArray[np.float64]
 
 
-def _best(jobs: Sequence[Job], kernels: _Kernels) -> list[Blocking]:
+def _best(jobs: Sequence[TileProblem], kernels: _Kernels) -> list[Blocking]:
     """Choose among tiles and splits."""
     rows, columns, split = _candidates(kernels.tiles, kernels.splits)
     played = _played(jobs, kernels)
@@ -383,7 +383,7 @@ def _best(jobs: Sequence[Job], kernels: _Kernels) -> list[Blocking]:
     ]
 
 
-def _played(jobs: Sequence[Job], kernels: _Kernels) -> _Played:
+def _played(jobs: Sequence[TileProblem], kernels: _Kernels) -> _Played:
     """Return what each kernel takes for each product: along the last axis of all arrays here."""
     rows, columns, split = _candidates(kernels.tiles, kernels.splits)
     at_once: NDArray[np.float64] | int = _RESIDENT

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ridgeline.network.collectives import CollectiveResult, collective
     from ridgeline.network.inline import from_text
     from ridgeline.network.packets import PacketNetwork, play_packets
-    from ridgeline.network.schedule import Schedule
+    from ridgeline.network.schedule import CollectiveSchedule
     from ridgeline.network.topology import Topology, from_cluster
     from ridgeline.network.traffic import Flows, flow_times
 
@@ -21,7 +21,7 @@ _HOME = {
     "CollectiveResult": "collectives",
     "Flows": "traffic",
     "PacketNetwork": "packets",
-    "Schedule": "schedule",
+    "CollectiveSchedule": "schedule",
     "Topology": "topology",
     "collective": "collectives",
     "flow_times": "traffic",
@@ -34,7 +34,7 @@ __all__ = [
     "CollectiveResult",
     "Flows",
     "PacketNetwork",
-    "Schedule",
+    "CollectiveSchedule",
     "Topology",
     "collective",
     "flow_times",

@@ -11,8 +11,8 @@ import numpy as np
 from ridgeline.errors import RidgelineError
 from ridgeline.network.rings import check_ranks
 from ridgeline.network.routed import phases_of
-from ridgeline.network.schedule import ALGORITHMS, Schedule, check_size
-from ridgeline.network.script import Ints, Script
+from ridgeline.network.schedule import ALGORITHMS, CollectiveSchedule, check_size
+from ridgeline.network.script import Ints, MessageSchedule
 from ridgeline.network.symmetric import exchange_phases, is_symmetric
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.network.verification import verify_routes, verify_script
@@ -23,7 +23,7 @@ class DoesNotApplyError(RidgelineError):
 
 
 @dataclass(frozen=True, eq=False)
-class Group:
+class CollectiveGroup:
     """Who takes part in a collective, and how much is sent.
 
     Attributes
@@ -74,7 +74,7 @@ class Algorithm:
 
     op: str
     name: str
-    write: Callable[[Group], Script]
+    write: Callable[[CollectiveGroup], MessageSchedule]
     automatic: bool
     """A candidate when the fastest is looked for; not so if it needs what links alone do not do."""
 
@@ -84,7 +84,7 @@ class Algorithm:
         ranks: Sequence[int],
         size_bytes: float,
         parts: Floats | None = None,
-    ) -> Schedule:
+    ) -> CollectiveSchedule:
         """Make the schedule.
 
         Parameters
@@ -102,13 +102,13 @@ class Algorithm:
         """
         group = self.group(topology, ranks, size_bytes, parts)
         if group.n == 1:
-            return Schedule(self.op, self.name, 1, float(size_bytes), ())
+            return CollectiveSchedule(self.op, self.name, 1, float(size_bytes), ())
         even = (self.op, self.name) == ("all-to-all", "direct") and parts is None
         if even and group.n > MANY and is_symmetric(topology, group.ranks):
             phases = exchange_phases(topology, size_bytes)
-            return Schedule(self.op, self.name, group.n, float(size_bytes), phases)
+            return CollectiveSchedule(self.op, self.name, group.n, float(size_bytes), phases)
         phases = phases_of(self._written(group), topology, group.vertex)
-        return Schedule(self.op, self.name, group.n, float(size_bytes), phases)
+        return CollectiveSchedule(self.op, self.name, group.n, float(size_bytes), phases)
 
     def script(
         self,
@@ -116,11 +116,11 @@ class Algorithm:
         ranks: Sequence[int],
         size_bytes: float,
         parts: Floats | None = None,
-    ) -> Script:
+    ) -> MessageSchedule:
         """Return what is sent from position to position; at least two ranks."""
         return self._written(self.group(topology, ranks, size_bytes, parts))
 
-    def _written(self, group: Group) -> Script:
+    def _written(self, group: CollectiveGroup) -> MessageSchedule:
         """Write the script; one of an algorithm that is not this package's own is verified."""
         self._check_memory(group)
         script = self.write(group)
@@ -131,7 +131,7 @@ class Algorithm:
 
     def group(
         self, topology: Topology, ranks: Sequence[int], size_bytes: float, parts: Floats | None
-    ) -> Group:
+    ) -> CollectiveGroup:
         """Check who takes part and how much is sent."""
         check_size(size_bytes)
         check_ranks(topology, ranks)
@@ -146,9 +146,9 @@ class Algorithm:
                     f"the parts of {self.op} must be {' x '.join(map(str, shape))} sizes of at "
                     f"least 0 B; found {' x '.join(map(str, parts.shape))}"
                 )
-        return Group(topology, tuple(ranks), size_bytes, parts)
+        return CollectiveGroup(topology, tuple(ranks), size_bytes, parts)
 
-    def _check_memory(self, group: Group) -> None:
+    def _check_memory(self, group: CollectiveGroup) -> None:
         """Refuse, before it is taken, memory for one message from each to each that is not there.
 
         Raises
@@ -178,7 +178,7 @@ _OWN = "ridgeline.network.algorithms."
 """Modules whose algorithms are tested with real data."""
 
 
-def asked_bytes(op: str, group: Group) -> Floats:
+def asked_bytes(op: str, group: CollectiveGroup) -> Floats:
     """Return the bytes that an operation is asked for: of all, of every part, or of every pair."""
     n, size = group.n, group.size_bytes
     if op == "all-to-all":
@@ -197,10 +197,10 @@ PARTED = frozenset({"all-gather", "reduce-scatter", "gather", "scatter", "all-to
 
 def algorithm(
     op: str, name: str, *, automatic: bool = True
-) -> Callable[[Callable[[Group], Script]], Algorithm]:
+) -> Callable[[Callable[[CollectiveGroup], MessageSchedule]], Algorithm]:
     """Return a decorator that registers the writer of scripts as an algorithm."""
 
-    def put(write: Callable[[Group], Script]) -> Algorithm:
+    def put(write: Callable[[CollectiveGroup], MessageSchedule]) -> Algorithm:
         return ALGORITHMS.register((op, name))(Algorithm(op, name, write, automatic))
 
     return put

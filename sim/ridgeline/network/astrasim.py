@@ -48,7 +48,7 @@ class Dimension:
 
 
 @dataclass(frozen=True, slots=True)
-class System:
+class AstraSimSystem:
     """What a system file (JSON) says about collectives; by default what ASTRA-sim's examples say.
 
     Attributes
@@ -74,7 +74,7 @@ def network_time_ns(
     algorithms: Sequence[str],
     size_bytes: int,
     dimensions: Sequence[Dimension],
-    system: System | None = None,
+    system: AstraSimSystem | None = None,
 ) -> int:
     """Return the cycles (nanoseconds) that ASTRA-sim's congestion-unaware backend reports.
 
@@ -106,7 +106,7 @@ def network_time_ns(
     RidgelineError
         If there is no such collective or algorithm, or a number is impossible.
     """
-    system = System() if system is None else system
+    system = AstraSimSystem() if system is None else system
     if op not in {*_ROUNDS, "all-to-all"}:
         known = (*_ROUNDS, "all-to-all")
         raise RidgelineError(
@@ -137,7 +137,7 @@ def network_time_ns(
     return total
 
 
-def _check(size_bytes: int, dimension: Dimension, system: System) -> None:
+def _check(size_bytes: int, dimension: Dimension, system: AstraSimSystem) -> None:
     numbers = (dimension.bandwidth_gib_per_s, system.local_memory_gb_per_s,
                system.splits, system.active_chunks)  # fmt: skip
     if dimension.npus < 2 or size_bytes < 1 or dimension.latency_ns < 0 or min(numbers) <= 0:
@@ -158,7 +158,7 @@ def _stages(
     algorithms: Sequence[str],
     split: int,
     dimensions: Sequence[Dimension],
-    system: System,
+    system: AstraSimSystem,
 ) -> list[tuple[int, int]]:
     """Return (dimension, nanoseconds) of what a split goes through."""
     last = len(dimensions) - 1
@@ -179,7 +179,7 @@ def _stages(
     return found
 
 
-def _stage_ns(op: str, algorithm: str, size: int, dimension: Dimension, system: System) -> int:
+def _stage_ns(op: str, algorithm: str, size: int, dimension: Dimension, system: AstraSimSystem) -> int:
     """Return the time of one split in one dimension; of an all-gather `size` is a rank's shard."""
     p = dimension.npus
     if algorithm not in _MESSAGES or (op == "all-to-all" and algorithm == "halving-doubling"):
@@ -220,7 +220,7 @@ def _message_sizes(op: str, algorithm: str, size: int, p: int) -> list[int]:
     return _MESSAGES[algorithm](size, p)
 
 
-def _play(stages: Sequence[tuple[int, int]], n_dimensions: int, system: System) -> int:
+def _play(stages: Sequence[tuple[int, int]], n_dimensions: int, system: AstraSimSystem) -> int:
     """Return when the last split has gone through all its stages."""
     waiting: list[deque[tuple[int, int]]] = [deque() for _ in range(n_dimensions)]  # split, stage
     busy = [0] * n_dimensions
@@ -255,7 +255,7 @@ def collective_time_ns(
     local_memory_gb_per_s: float = 50.0,
 ) -> int:
     """Return `network_time_ns` of one dimension: all splits, as many at once as are active."""
-    system = System({}, endpoint_delay_ns, splits, active_chunks, local_memory_gb_per_s)
+    system = AstraSimSystem({}, endpoint_delay_ns, splits, active_chunks, local_memory_gb_per_s)
     return network_time_ns(op, [algorithm], size_bytes, [dimension], system)
 
 

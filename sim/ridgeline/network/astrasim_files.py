@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from ridgeline.config import Document, Strict, read_text, read_yaml, validate
 from ridgeline.errors import ConfigError, nearest
-from ridgeline.network.astrasim import GIB, System
+from ridgeline.network.astrasim import GIB, AstraSimSystem
 from ridgeline.network.inline import product_of
 from ridgeline.network.topology import LinkKind, Topology
 
@@ -108,7 +108,7 @@ _NAMES = {
 }
 
 
-def read_system(path: str | Path) -> System:
+def read_system(path: str | Path) -> AstraSimSystem:
     """Read an ASTRA-sim system file; fields that say nothing about collectives are left alone.
 
     Raises
@@ -134,7 +134,7 @@ def read_system(path: str | Path) -> System:
     }
     if "local-mem-bw" not in data:
         raise ConfigError("the field 'local-mem-bw' is missing (GB/s)", file=file)
-    return System(
+    return AstraSimSystem(
         found,
         _whole(file, data, "endpoint-delay", 10, least=0),
         _whole(file, data, "preferred-dataset-splits", 1),

@@ -14,8 +14,8 @@ from pydantic import Field
 from ridgeline.config import Strict, read_yaml, validate
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network.routed import phases_of
-from ridgeline.network.schedule import Schedule, check_size
-from ridgeline.network.script import Script, make_script, make_step
+from ridgeline.network.schedule import CollectiveSchedule, check_size
+from ridgeline.network.script import MessageSchedule, make_script, make_step
 from ridgeline.network.topology import Topology
 from ridgeline.network.verification import verify_script
 
@@ -50,7 +50,7 @@ class BroughtCollective:
     chunk_share: float
     messages: tuple[Message, ...]
 
-    def schedule(self, topology: Topology, ranks: Sequence[int], size_bytes: float) -> Schedule:
+    def schedule(self, topology: Topology, ranks: Sequence[int], size_bytes: float) -> CollectiveSchedule:
         """Return what it sends over the links of a topology.
 
         Raises
@@ -60,9 +60,9 @@ class BroughtCollective:
         """
         script = self.script(ranks, size_bytes)
         phases = phases_of(script, topology, topology.devices[list(ranks)].astype(np.int64))
-        return Schedule(self.op, self.name, self.n_ranks, float(size_bytes), phases)
+        return CollectiveSchedule(self.op, self.name, self.n_ranks, float(size_bytes), phases)
 
-    def script(self, ranks: Sequence[int], size_bytes: float) -> Script:
+    def script(self, ranks: Sequence[int], size_bytes: float) -> MessageSchedule:
         """Return what it sends from rank to rank.
 
         Raises

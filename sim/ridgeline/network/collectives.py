@@ -28,8 +28,8 @@ from ridgeline.network.levels import AT_FLOWS
 from ridgeline.network.operations import operation_named
 from ridgeline.network.schedule import (
     ALGORITHMS,
-    Phase,
-    Schedule,
+    SchedulePhase,
+    CollectiveSchedule,
     check_size,
     closed_form_time_s,
 )
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 __all__ = [
     "ALGORITHMS",
     "CollectiveResult",
-    "Phase",
-    "Schedule",
+    "SchedulePhase",
+    "CollectiveSchedule",
     "all_gather_ring",
     "all_reduce_ring",
     "closed_form_time_s",
@@ -123,7 +123,7 @@ def collective(
     algorithm: str = "auto",
     parts: Sequence[float] | Sequence[Sequence[float]] | None = None,
     compat: Compat | None = None,
-    system: astrasim.System | None = None,
+    system: astrasim.AstraSimSystem | None = None,
     cost: Cost | None = None,
     compression: Compression | None = None,
     library: str = "nccl",
@@ -214,7 +214,7 @@ def collective(
             f"a compatibility mode is 'astrasim' or 'astrasim-aware', found {compat!r}"
         )
     if compat is not None:
-        settings = replace(system or astrasim.System(), stores=compat == "astrasim-aware")
+        settings = replace(system or astrasim.AstraSimSystem(), stores=compat == "astrasim-aware")
         return _compatible(op, algorithm, size_bytes, topology, group, settings)
     if system is not None:
         raise RidgelineError("a system file of ASTRA-sim needs its compatibility mode")
@@ -326,7 +326,7 @@ def fastest_schedule(
     size_bytes: float,
     uneven: npt.NDArray[np.float64] | None = None,
     number_format: str | None = None,
-) -> Schedule:
+) -> CollectiveSchedule:
     """Return what `collective` takes with ``algorithm="auto"``."""
     names = _algorithms(op)
     if not topology.single_channel and (op, "ring") in ALGORITHMS:
@@ -338,7 +338,7 @@ def fastest_schedule(
         chosen = nccl.choice(op, topology, group, size_bytes, number_format)
         if chosen is not None:
             return chosen
-    best: Schedule | None = None
+    best: CollectiveSchedule | None = None
     best_s = math.inf
     refused: DoesNotApplyError | None = None
     for name in sorted(names, key=lambda name: (name == _DIRECT, name)):
@@ -378,7 +378,7 @@ def _named(
     group: tuple[int, ...],
     size_bytes: float,
     uneven: Floats | None,
-) -> Schedule:
+) -> CollectiveSchedule:
     """Return the schedule of an algorithm, of one of NCCL's with its protocol, or of a file's."""
     if Path(algorithm).suffix in TUNER_SUFFIXES:
         return tuned_schedule(algorithm, op, topology, group, size_bytes)
@@ -496,7 +496,7 @@ def _compatible(
     size_bytes: float,
     topology: Topology,
     group: tuple[int, ...],
-    system: astrasim.System,
+    system: astrasim.AstraSimSystem,
 ) -> CollectiveResult:
     """Return an algorithm's schedule with the time that ASTRA-sim reports for it."""
     blocks = [block for block in topology.blocks if block[1] > 1]
@@ -613,7 +613,7 @@ def bus_bandwidth(op: str, n_ranks: int, size_bytes: float, time_s: float) -> fl
 
 
 def _result(
-    schedule: Schedule, topology: Topology, time_s: float | None = None
+    schedule: CollectiveSchedule, topology: Topology, time_s: float | None = None
 ) -> CollectiveResult:
     time_s = closed_form_time_s(schedule, topology) if time_s is None else time_s
     algbw = busbw = None

@@ -32,9 +32,9 @@ from ridgeline._jit import kernel
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.network.algorithm import Algorithm, DoesNotApplyError
 from ridgeline.network.paths import Ints
-from ridgeline.network.routed import Sizes
+from ridgeline.network.routed import RunSizes
 from ridgeline.network.routing import routes
-from ridgeline.network.script import Script, advanced
+from ridgeline.network.script import MessageSchedule, advanced
 from ridgeline.network.topology import Floats, Topology
 
 
@@ -55,12 +55,12 @@ class LogGP:
         if not (self.overhead_s >= 0 and self.gap_s >= 0 and self.rendezvous_bytes >= 0):
             raise RidgelineError("LogGP: overhead, gap and rendezvous size must be at least 0")
 
-    def time_s(self, script: Script, topology: Topology, vertex: Ints) -> float:
+    def time_s(self, script: MessageSchedule, topology: Topology, vertex: Ints) -> float:
         """Return when the last rank has ended its last round."""
         n = len(vertex)
         begin = np.full(n, topology.collective_latency_s)
         rendezvous = np.inf if self.semantics == "one-sided" else self.rendezvous_bytes
-        sizes = Sizes(script.slot_bytes)
+        sizes = RunSizes(script.slot_bytes)
         for step in script.steps:
             # parts of one message stand in several rows
             pair, part = np.unique(step.source * n + step.target, return_inverse=True)
@@ -103,12 +103,12 @@ class BSP:
     barrier_s: float | None = None
     work_s: float = 0.0
 
-    def time_s(self, script: Script, topology: Topology, vertex: Ints) -> float:
+    def time_s(self, script: MessageSchedule, topology: Topology, vertex: Ints) -> float:
         """Return the sum over the supersteps."""
         n = len(vertex)
         gap, barrier_s = self._machine(topology, vertex)
         total = topology.collective_latency_s
-        sizes = Sizes(script.slot_bytes)
+        sizes = RunSizes(script.slot_bytes)
         for step in script.steps:
             for turns, repeat in _turns(sizes.even(step), step.repeat):
                 size = sizes.of(advanced(step, turns, repeat))

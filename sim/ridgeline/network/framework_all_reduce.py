@@ -25,7 +25,7 @@ from ridgeline.config import Strict, read_yaml, validate
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.network import nccl
 from ridgeline.network.library import OneShotFigures
-from ridgeline.network.schedule import Loads, Phase, Schedule, closed_form_time_s
+from ridgeline.network.schedule import LinkLoads, SchedulePhase, CollectiveSchedule, closed_form_time_s
 from ridgeline.network.topology import Topology
 
 Launch = Literal["queued", "stream", "eager"]
@@ -88,7 +88,7 @@ def framework_schedule(
     ranks: tuple[int, ...],
     size_bytes: float,
     number_format: str | None = None,
-) -> Schedule:
+) -> CollectiveSchedule:
     """Return the all-reduce that a framework takes: its own kernels, or NCCL.
 
     Raises
@@ -125,7 +125,7 @@ def _kernel(
     topology: Topology,
     ranks: tuple[int, ...],
     size_bytes: float,
-) -> Schedule:
+) -> CollectiveSchedule:
     n = len(ranks)
     least = {int(most): size for most, size in of.two_shot_from.items()}
     fits = [most for most in sorted(least) if n <= most]
@@ -142,15 +142,15 @@ def _kernel(
     reached = of.reached * topology.library[way.link].of_payload
     if of.kernel_rate is not None:
         reached = min(reached, of.kernel_rate / per_device)
-    loads = Loads(links.astype(np.int32), read * width / per_device / reached)
-    phase = Phase(latency_s, 1, loads if size_bytes else {})
-    return Schedule("all-reduce", TWO_SHOT if two else ONE_SHOT, n, float(size_bytes), (phase,))
+    loads = LinkLoads(links.astype(np.int32), read * width / per_device / reached)
+    phase = SchedulePhase(latency_s, 1, loads if size_bytes else {})
+    return CollectiveSchedule("all-reduce", TWO_SHOT if two else ONE_SHOT, n, float(size_bytes), (phase,))
 
 
 _SKEW = 1.3
 
 
-def eager_time_s(schedule: Schedule, topology: Topology, *, is_framework: bool) -> float:
+def eager_time_s(schedule: CollectiveSchedule, topology: Topology, *, is_framework: bool) -> float:
     """Return the time of a call that is launched call by call.
 
     Between two calls the host launches a kernel (``library.one_shot.eager``); a call of

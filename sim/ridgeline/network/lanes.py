@@ -14,12 +14,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ridgeline.network.algorithm import Group
+from ridgeline.network.algorithm import CollectiveGroup
 from ridgeline.network.paths import Routes
 from ridgeline.network.script import (
     Ints,
-    Script,
-    Step,
+    MessageSchedule,
+    MessageRounds,
     advanced,
     make_script,
     make_step,
@@ -53,7 +53,7 @@ class Lane:
     direction: int = 1
     routes: Routes | None = None
 
-    def ring(self, dimension: int, base: int, *, scatter: bool) -> Step:
+    def ring(self, dimension: int, base: int, *, scatter: bool) -> MessageRounds:
         """Go round all rings of one dimension, adding up what is passed on (or only passing on).
 
         Afterwards the position at place x of its ring has the sum of chunk x (or all chunks).
@@ -78,13 +78,13 @@ class Lane:
         )
 
 
-def lanes_script(group: Group, op: str, lanes: Sequence[Lane]) -> Script:
+def lanes_script(group: CollectiveGroup, op: str, lanes: Sequence[Lane]) -> MessageSchedule:
     """Return the script of an all-reduce, a reduce-scatter or an all-gather on some lanes."""
     steps = together(_timelines(group.n, op, lanes, 0))
     return make_script(_sizes(group, lanes), steps, owner=_owners(lanes))
 
 
-def streamed(group: Group, op: str, streaming: Sequence[Lane], last: Sequence[Lane]) -> Script:
+def streamed(group: CollectiveGroup, op: str, streaming: Sequence[Lane], last: Sequence[Lane]) -> MessageSchedule:
     """Return the script of lanes whose rounds stream through each other, and then of others.
 
     A lane that is cut into many pieces has some of them in every round at once. Such lanes are one
@@ -105,7 +105,7 @@ def streamed(group: Group, op: str, streaming: Sequence[Lane], last: Sequence[La
     return make_script(_sizes(group, lanes), steps, owner=_owners(lanes))
 
 
-def _timelines(n: int, op: str, lanes: Sequence[Lane], first: int) -> list[list[Step]]:
+def _timelines(n: int, op: str, lanes: Sequence[Lane], first: int) -> list[list[MessageRounds]]:
     """Return the steps of every lane; slots of the first are those of lane number `first`."""
     timelines = []
     for number, lane in enumerate(lanes, first):
@@ -123,5 +123,5 @@ def _owners(lanes: Sequence[Lane]) -> Ints:
     return np.concatenate([lane.position for lane in lanes])
 
 
-def _sizes(group: Group, lanes: Sequence[Lane]) -> Floats:
+def _sizes(group: CollectiveGroup, lanes: Sequence[Lane]) -> Floats:
     return np.concatenate([lane.share * group.part_bytes[lane.position] for lane in lanes])

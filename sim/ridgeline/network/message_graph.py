@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from ridgeline.errors import RidgelineError
-from ridgeline.network.script import Script
+from ridgeline.network.script import MessageSchedule
 from ridgeline.network.verification import script_moves
 
 Slot = tuple[int, int]
@@ -20,7 +20,7 @@ MOST_SLOTS = 2_000_000
 """Slots moved by all messages that are written at most."""
 
 
-class Sent(NamedTuple):
+class GraphMessage(NamedTuple):
     """One message of neighbouring slots.
 
     Attributes
@@ -49,7 +49,7 @@ class Sent(NamedTuple):
     receive_after: tuple[tuple[int, ...], tuple[int, ...]]
 
 
-def messages_of(script: Script) -> list[Sent]:
+def messages_of(script: MessageSchedule) -> list[GraphMessage]:
     """Return the messages of a script, in order.
 
     Raises
@@ -62,7 +62,7 @@ def messages_of(script: Script) -> list[Sent]:
     moved = sum(int(step.count.sum()) * step.repeat for step in script.steps)
     if moved > MOST_SLOTS:
         raise RidgelineError(f"{moved} chunks are moved; up to {MOST_SLOTS} are written to a file")
-    found: list[Sent] = []
+    found: list[GraphMessage] = []
     came: defaultdict[Slot, list[int]] = defaultdict(list)  # what a slot of a rank is made of
     last: dict[Slot, int] = {}  # message that wrote a slot of a rank last
     gone: defaultdict[Slot, list[int]] = defaultdict(list)  # sent since it was written
@@ -80,7 +80,7 @@ def messages_of(script: Script) -> list[Sent]:
             overwritten = {m for slot in slots for m in gone[target, slot]}
             earlier = {last[target, slot] for slot in slots if (target, slot) in last}
             found.append(
-                Sent(
+                GraphMessage(
                     number,
                     source,
                     target,

@@ -24,9 +24,9 @@ from ridgeline._jit import kernel, kernel_part
 from ridgeline.engine.executor import run
 from ridgeline.engine.rates import fair_rates
 from ridgeline.errors import RidgelineError
-from ridgeline.network.paths import Graph, Ints, Routes, graph_of, no_route
+from ridgeline.network.paths import LinkGraph, Ints, Routes, graph_of, no_route
 from ridgeline.network.topology import Floats, Topology
-from ridgeline.network.traffic import Flows, Loads, flow_times, flows_program
+from ridgeline.network.traffic import Flows, FlowLinks, flow_times, flows_program
 
 MOST_CELLS = 60_000_000
 """Targets times vertices of a hop table: less than a gigabyte."""
@@ -242,7 +242,7 @@ def ecmp_ways(
         The table of their targets, where it is there already.
     """
     hops = hops or checked_hops(topology, start, end)
-    graph: Graph = graph_of(topology)
+    graph: LinkGraph = graph_of(topology)
     length = hops.distance[hops.row[end], start].astype(np.int64)
     ptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(length)))
     links = np.empty(ptr[-1], np.int64)
@@ -363,7 +363,7 @@ def _mark_alternatives(
                         size += 1
 
 
-def sprayed_loads(topology: Topology, flows: Flows) -> Loads:
+def sprayed_loads(topology: Topology, flows: Flows) -> FlowLinks:
     """Return the links of messages that are spread evenly over all equal ways, switch by switch.
 
     A message moves as one fluid, so that its slowest way sets its rate.
@@ -384,7 +384,7 @@ def sprayed_loads(topology: Topology, flows: Flows) -> Loads:
         share.append(on_link[used])
         latency.append(late_s[b])
         ptr.append(ptr[-1] + len(used))
-    return Loads(np.array(ptr), np.concatenate(links), np.concatenate(share), np.array(latency))
+    return FlowLinks(np.array(ptr), np.concatenate(links), np.concatenate(share), np.array(latency))
 
 
 def sprayed_rates(topology: Topology, flows: Flows) -> Floats:
@@ -423,7 +423,7 @@ def along_s(topology: Topology, flows: Flows, ways: Routes) -> Floats:
     """Return [F] when each message has arrived that takes a given way, at the level of flows."""
     latency_s = np.add.reduceat(topology.latency_s[ways.links], ways.ptr[:-1])
     links = ways.links.astype(np.int64)
-    loads = Loads(ways.ptr, links, np.ones(len(links)), latency_s)
+    loads = FlowLinks(ways.ptr, links, np.ones(len(links)), latency_s)
     return run(flows_program(topology, flows, loads=loads)).end_s
 
 

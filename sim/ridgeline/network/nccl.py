@@ -53,9 +53,9 @@ from ridgeline.network.rings import Channels, hops_s, ring_channels
 from ridgeline.network.routing import routes
 from ridgeline.network.schedule import (
     ALGORITHMS,
-    Loads,
-    Phase,
-    Schedule,
+    LinkLoads,
+    SchedulePhase,
+    CollectiveSchedule,
     closed_form_time_s,
     loads_of,
     loads_of_links,
@@ -131,7 +131,7 @@ def choice(
     ranks: Sequence[int],
     size_bytes: float,
     number_format: str | None = None,
-) -> Schedule | None:
+) -> CollectiveSchedule | None:
     """Return what NCCL takes of `candidates`, or None if there are none.
 
     Parameters
@@ -206,7 +206,7 @@ def candidates(
     ranks: Sequence[int],
     size_bytes: float,
     number_format: str | None = None,
-) -> list[Schedule]:
+) -> list[CollectiveSchedule]:
     """Return what NCCL chooses from; nothing if no link has a collective library.
 
     Raises
@@ -221,7 +221,7 @@ def candidates(
 class _Option(NamedTuple):
     """One way, and the time by which NCCL chooses."""
 
-    schedule: Schedule
+    schedule: CollectiveSchedule
     expected_s: float
 
 
@@ -278,11 +278,11 @@ def _exchange(
     phases = []
     for phase in direct.phases:
         sent = loads_of(phase)
-        loads = Loads(sent.links, sent.bytes * over[sent.links])
+        loads = LinkLoads(sent.links, sent.bytes * over[sent.links])
         phases.append(phase._replace(bytes_on_link=loads))
     if pairs is not None:
         phases = [_paired(pairs, phases, op, topology, ranks, size_bytes)]
-    schedule = Schedule(direct.op, _PAIRS, direct.n_ranks, direct.size_bytes, tuple(phases))
+    schedule = CollectiveSchedule(direct.op, _PAIRS, direct.n_ranks, direct.size_bytes, tuple(phases))
     return [_Option(schedule, closed_form_time_s(schedule, topology))]
 
 
@@ -297,12 +297,12 @@ def _way_inside_s(topology: Topology, ranks: Sequence[int]) -> float:
 
 def _paired(
     pairs: PairFigures,
-    direct: Sequence[Phase],
+    direct: Sequence[SchedulePhase],
     op: str,
     topology: Topology,
     ranks: Sequence[int],
     size_bytes: float,
-) -> Phase:
+) -> SchedulePhase:
     """Return one call of sends and receives: its kernels' start, and ways longer than in a node."""
     n = len(ranks)
     is_all = op == "all-to-all"
@@ -313,11 +313,11 @@ def _paired(
     latency_s += max(0.0, sum(one.repeat * one.latency_s for one in direct) - inside_s)
     loads = [loads_of(one) for one in direct if len(one.bytes_on_link)]
     if not loads:
-        return Phase(latency_s, 1, {})
+        return SchedulePhase(latency_s, 1, {})
     (sent,) = loads  # all messages are under way at once
     busy_s = float((sent.bytes / topology.bandwidth_bytes_per_s[sent.links]).max(initial=0.0))
     moved = size_bytes if is_all else 0.0
-    return Phase(latency_s + max(0.0, moved / pairs.kernel_bytes_per_s - busy_s), 1, sent)
+    return SchedulePhase(latency_s + max(0.0, moved / pairs.kernel_bytes_per_s - busy_s), 1, sent)
 
 
 def _driven_link(topology: Topology, channels: Channels) -> str:
@@ -413,7 +413,7 @@ class _Machine:
         if number_format in NOT_IN_SWITCH and op in _ADDING:
             reached *= of.byte_sum
         load = self.channels.load if op not in _WHOLE else self._open_ring(op)
-        loads = Loads(load.links, load.bytes * sent / reached)
+        loads = LinkLoads(load.links, load.bytes * sent / reached)
         return self._option(op, f"ring-{name}", size_bytes, latency_s, loads, expected_s)
 
     def tree(self, protocol: int, size_bytes: float) -> _Option:
@@ -460,7 +460,7 @@ class _Machine:
             latency_s += (
                 _NVLS_STAGES * busy_s * min(1.0, self._nvls_chunks(size_bytes) / size_bytes)
             )
-        loads = Loads(used.astype(np.int32), load)
+        loads = LinkLoads(used.astype(np.int32), load)
         name = "nvls" if self.nodes == 1 else "nvls-tree"
         return self._option("all-reduce", name, size_bytes, latency_s, loads, expected_s)
 
@@ -505,7 +505,7 @@ class _Machine:
             lanes * chunk for least, chunk in _NVLS_CHUNKS if size_bytes >= least * lanes * chunk
         )
 
-    def _open_ring(self, op: str) -> Loads:
+    def _open_ring(self, op: str) -> LinkLoads:
         """Share of the payload by link, when rings are open at the root."""
         passed, shares = [], []
         for channel in self.channels.channels:
@@ -539,13 +539,13 @@ class _Machine:
         name: str,
         size_bytes: float,
         latency_s: float,
-        loads: Loads,
+        loads: LinkLoads,
         expected_s: float,
     ) -> _Option:
         """Send along all hops together, after all latencies.
 
         Bytes include what a protocol loses (the flags of LL, and what LL128 does not reach).
         """
-        phases = (Phase(latency_s, 1, loads if size_bytes else {}),)
-        schedule = Schedule(op, name, len(self.ranks), float(size_bytes), phases)
+        phases = (SchedulePhase(latency_s, 1, loads if size_bytes else {}),)
+        schedule = CollectiveSchedule(op, name, len(self.ranks), float(size_bytes), phases)
         return _Option(schedule, expected_s)

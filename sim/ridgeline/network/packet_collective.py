@@ -17,7 +17,7 @@ from ridgeline.network.algorithm import Algorithm, DoesNotApplyError
 from ridgeline.network.brought import BroughtCollective
 from ridgeline.network.levels import KNOWN_ERROR
 from ridgeline.network.paths import Routes, take
-from ridgeline.network.routed import Sizes, round_latency_s, routed
+from ridgeline.network.routed import RunSizes, round_latency_s, routed
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.network.traffic import Flows
 from ridgeline.network.transport import Transport, TransportResult, play_transport
@@ -86,7 +86,7 @@ def rounds_of(
             f"{algorithm.name!r} adds in switches, or streams through ranks, which the packet level"
             " does not know"
         )
-    sizes, ranks = Sizes(script.slot_bytes), np.array(group, np.int64)
+    sizes, ranks = RunSizes(script.slot_bytes), np.array(group, np.int64)
     vertex = topology.devices[ranks].astype(np.int64)
     found = []
     for step in script.steps:

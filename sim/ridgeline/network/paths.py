@@ -23,7 +23,7 @@ class Routes(NamedTuple):
     links: Indices
 
 
-class Graph(NamedTuple):
+class LinkGraph(NamedTuple):
     """A directed graph as arrays; V vertices, L links."""
 
     out_ptr: Ints  # [V+1] links leaving v are out_ptr[v]:out_ptr[v+1]
@@ -36,7 +36,7 @@ class Graph(NamedTuple):
 
 
 @lru_cache(maxsize=16)
-def graph_of(topology: Topology) -> Graph:
+def graph_of(topology: Topology) -> LinkGraph:
     """Return the graph of a topology."""
     return make_graph(
         topology.n_vertices,
@@ -53,10 +53,10 @@ def make_graph(
     target: npt.NDArray[np.integer],
     bandwidth: Floats,
     forwards: npt.NDArray[np.bool_],
-) -> Graph:
+) -> LinkGraph:
     """Index links, given in ascending order of their source, from both of their ends."""
     entering = np.argsort(target, kind="stable").astype(np.int64)
-    return Graph(
+    return LinkGraph(
         _offsets(source, n_vertices),
         source.astype(np.int64),
         target.astype(np.int64),
@@ -73,7 +73,7 @@ def _offsets(ends: npt.NDArray[np.integer], n: int) -> Ints:
 
 
 def widest_shortest(
-    graph: Graph, source: Ints, target: Ints, choice: Ints, *, hashed: bool = False
+    graph: LinkGraph, source: Ints, target: Ints, choice: Ints, *, hashed: bool = False
 ) -> tuple[Routes, Ints]:
     """Find for every message a path of fewest links and, of those, of the widest bottleneck.
 

@@ -49,7 +49,7 @@ from ridgeline.network.passages import MAX_SEARCHED, Passage, passages
 from ridgeline.network.paths import Ints, Routes
 from ridgeline.network.rails import rails
 from ridgeline.network.routing import Route, routes
-from ridgeline.network.schedule import Loads, loads_of_links
+from ridgeline.network.schedule import LinkLoads, loads_of_links
 from ridgeline.network.topology import Floats, Topology
 
 
@@ -108,7 +108,7 @@ class Channels:
 
     channels: tuple[Channel, ...]
     method: str
-    load: Loads
+    load: LinkLoads
     latency_s: float
 
     @property

@@ -8,15 +8,15 @@ import numpy as np
 
 from ridgeline.network.paths import Ints, Routes, take
 from ridgeline.network.routing import ADAPTIVE, ROUTINGS, routes
-from ridgeline.network.schedule import Loads, Phase
-from ridgeline.network.script import Script, Step, advanced
+from ridgeline.network.schedule import LinkLoads, SchedulePhase
+from ridgeline.network.script import MessageSchedule, MessageRounds, advanced
 from ridgeline.network.topology import Floats, Topology
 
 BATCH = 1 << 20
 """Messages that are routed at once."""
 
 
-def phases_of(script: Script, topology: Topology, vertex: Ints) -> tuple[Phase, ...]:
+def phases_of(script: MessageSchedule, topology: Topology, vertex: Ints) -> tuple[SchedulePhase, ...]:
     """Return the phases of a script: one per round, equal ones that follow each other as one.
 
     The latency of a round is that of its slowest message; the load of a link is all that passes it
@@ -27,30 +27,30 @@ def phases_of(script: Script, topology: Topology, vertex: Ints) -> tuple[Phase, 
     vertex
         [p] vertices of the positions of the group.
     """
-    phases: list[Phase] = []
+    phases: list[SchedulePhase] = []
     if topology.collective_latency_s:
-        phases.append(Phase(topology.collective_latency_s, 1, {}))
+        phases.append(SchedulePhase(topology.collective_latency_s, 1, {}))
     place = np.concatenate((vertex, np.array(script.vertices, np.int64)))
-    sizes = Sizes(script.slot_bytes)
+    sizes = RunSizes(script.slot_bytes)
     for batch in _batches(script.steps):
         for step, ways in zip(batch, routed(topology, place, batch), strict=True):
             latency_s = round_latency_s(topology, step, ways)
             for part in sizes.rounds(step):
                 loads = loads_of(topology, ways, sizes.of(part))
-                _append(phases, Phase(latency_s, part.repeat, loads))
+                _append(phases, SchedulePhase(latency_s, part.repeat, loads))
     return tuple(phases)
 
 
-def round_cost(script: Script, step: Step, topology: Topology, vertex: Ints) -> tuple[float, float]:
+def round_cost(script: MessageSchedule, step: MessageRounds, topology: Topology, vertex: Ints) -> tuple[float, float]:
     """Return the latency of one round of a step, and the time that its bytes take."""
     place = np.concatenate((vertex, np.array(script.vertices, np.int64)))
     (ways,) = routed(topology, place, [step])
-    loads = loads_of(topology, ways, Sizes(script.slot_bytes).of(step))
+    loads = loads_of(topology, ways, RunSizes(script.slot_bytes).of(step))
     busy = loads.bytes / topology.bandwidth_bytes_per_s[loads.links]
     return round_latency_s(topology, step, ways), float(busy.max(initial=0.0))
 
 
-class Sizes:
+class RunSizes:
     """Sizes of runs of slots."""
 
     def __init__(self, slot_bytes: Floats) -> None:
@@ -59,11 +59,11 @@ class Sizes:
         changes = slot_bytes[1:] != slot_bytes[:-1]
         self.changes = np.concatenate((np.zeros(1, np.int64), np.cumsum(changes)))
 
-    def even(self, step: Step) -> bool:
+    def even(self, step: MessageRounds) -> bool:
         """Tell whether all slots that each message may carry are of equal size."""
         return bool((self.changes[step.base + step.span - 1] == self.changes[step.base]).all())
 
-    def rounds(self, step: Step) -> Iterator[Step]:
+    def rounds(self, step: MessageRounds) -> Iterator[MessageRounds]:
         """Yield the rounds of a step, as one if they are equal."""
         if step.repeat == 1 or not step.shift.any() or self.even(step):
             yield step
@@ -71,7 +71,7 @@ class Sizes:
             for turn in range(step.repeat):
                 yield advanced(step, turn, 1)
 
-    def of(self, step: Step) -> Floats:
+    def of(self, step: MessageRounds) -> Floats:
         """[M] bytes of every message."""
         if self.even(step):
             return step.count * self.slot_bytes[step.base]  # exact, unlike differences of sums
@@ -83,8 +83,8 @@ class Sizes:
         return sizes
 
 
-def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
-    batch: list[Step] = []
+def _batches(steps: Sequence[MessageRounds]) -> Iterator[list[MessageRounds]]:
+    batch: list[MessageRounds] = []
     n = 0
     for step in steps:
         if batch and n + len(step.source) > BATCH:
@@ -96,7 +96,7 @@ def _batches(steps: Sequence[Step]) -> Iterator[list[Step]]:
         yield batch
 
 
-def routed(topology: Topology, place: Ints, steps: Sequence[Step]) -> list[Routes]:
+def routed(topology: Topology, place: Ints, steps: Sequence[MessageRounds]) -> list[Routes]:
     """Route the messages of some steps together; each pair of vertices is searched for once."""
     found: list[Routes | None] = [step.routes for step in steps]
     open_ = [i for i, ways in enumerate(found) if ways is None]
@@ -117,7 +117,7 @@ def routed(topology: Topology, place: Ints, steps: Sequence[Step]) -> list[Route
     return [ways for ways in found if ways is not None]
 
 
-def round_latency_s(topology: Topology, step: Step, ways: Routes) -> float:
+def round_latency_s(topology: Topology, step: MessageRounds, ways: Routes) -> float:
     """Latency of the slowest message; of several waves, the sum of their slowest."""
     link_s = np.concatenate((topology.latency_s[ways.links], np.zeros(1)))
     message_s = np.add.reduceat(link_s, ways.ptr[:-1]) * (np.diff(ways.ptr) > 0)
@@ -128,19 +128,19 @@ def round_latency_s(topology: Topology, step: Step, ways: Routes) -> float:
     return float(slowest.sum())
 
 
-def loads_of(topology: Topology, ways: Routes, size: Floats) -> Loads:
+def loads_of(topology: Topology, ways: Routes, size: Floats) -> LinkLoads:
     """Add up the bytes of messages on the links that they pass."""
     on_link: Floats = np.zeros(topology.n_links)
     on_link += np.bincount(ways.links, np.repeat(size, np.diff(ways.ptr)), topology.n_links)
     links = np.flatnonzero(on_link)
-    return Loads(links.astype(np.int32), on_link[links])
+    return LinkLoads(links.astype(np.int32), on_link[links])
 
 
-def _append(phases: list[Phase], phase: Phase) -> None:
+def _append(phases: list[SchedulePhase], phase: SchedulePhase) -> None:
     if phases and phases[-1].latency_s == phase.latency_s:
         before, after = phases[-1].bytes_on_link, phase.bytes_on_link
-        assert isinstance(after, Loads)
-        if isinstance(before, Loads) and before.same(after):
+        assert isinstance(after, LinkLoads)
+        if isinstance(before, LinkLoads) and before.same(after):
             phases[-1] = phases[-1]._replace(repeat=phases[-1].repeat + phase.repeat)
             return
     phases.append(phase)

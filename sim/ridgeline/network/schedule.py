@@ -23,7 +23,7 @@ ALGORITHMS: Registry[tuple[str, str], Algorithm] = Registry(
 """Makes the schedule of (topology, ranks, size_bytes); by (op, name)."""
 
 
-class Loads(Mapping[int, float]):
+class LinkLoads(Mapping[int, float]):
     """Bytes by directed link, as arrays: links ascending."""
 
     def __init__(self, links: Indices, size_bytes: Floats) -> None:
@@ -44,27 +44,27 @@ class Loads(Mapping[int, float]):
     def __repr__(self) -> str:
         return f"<Loads of {len(self)} links>"
 
-    def times(self, factor: float) -> Loads:
+    def times(self, factor: float) -> LinkLoads:
         """Return so many times the bytes."""
-        return Loads(self.links, self.bytes * factor)
+        return LinkLoads(self.links, self.bytes * factor)
 
-    def same(self, other: Loads) -> bool:
+    def same(self, other: LinkLoads) -> bool:
         """Tell whether two have the same bytes on the same links."""
         return np.array_equal(self.links, other.links) and np.array_equal(self.bytes, other.bytes)
 
 
 def loads_of_links(
     passed: Sequence[int] | Indices, size_bytes: Sequence[float] | Floats, n_links: int
-) -> Loads:
+) -> LinkLoads:
     """Add up bytes by link, in the order in which they are given."""
     links = np.array(passed, np.int32)
     total: Floats = np.zeros(n_links)
     total += np.bincount(links, size_bytes, n_links)
     used = np.unique(links)
-    return Loads(used, total[used])
+    return LinkLoads(used, total[used])
 
 
-class Phase(NamedTuple):
+class SchedulePhase(NamedTuple):
     """Equal rounds, one after the other: a latency, and then bytes on all links at once."""
 
     latency_s: float
@@ -74,7 +74,7 @@ class Phase(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Schedule:
+class CollectiveSchedule:
     """One collective of one group of ranks.
 
     Attributes
@@ -96,7 +96,7 @@ class Schedule:
     algorithm: str
     n_ranks: int
     size_bytes: float
-    phases: tuple[Phase, ...]
+    phases: tuple[SchedulePhase, ...]
 
     def bytes_on_wire(self) -> dict[int, float]:
         """Bytes that pass each directed link in all phases together."""
@@ -111,7 +111,7 @@ class Schedule:
         return dict(zip(links.tolist(), total[links].tolist(), strict=True))
 
 
-def closed_form_time_s(schedule: Schedule, topology: Topology) -> float:
+def closed_form_time_s(schedule: CollectiveSchedule, topology: Topology) -> float:
     """Time of a collective that has the network to itself.
 
     The sum over phases of ``repeat * (latency + max over links of bytes / bandwidth)``, which is
@@ -126,13 +126,13 @@ def closed_form_time_s(schedule: Schedule, topology: Topology) -> float:
     return time_s
 
 
-def loads_of(phase: Phase) -> Loads:
+def loads_of(phase: SchedulePhase) -> LinkLoads:
     """Return the bytes on links of a round as arrays."""
     loads = phase.bytes_on_link
-    if isinstance(loads, Loads):
+    if isinstance(loads, LinkLoads):
         return loads
     links = sorted(loads)
-    return Loads(np.array(links, np.int32), np.array([loads[link] for link in links], np.float64))
+    return LinkLoads(np.array(links, np.int32), np.array([loads[link] for link in links], np.float64))
 
 
 def check_size(size_bytes: float) -> None:

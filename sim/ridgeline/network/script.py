@@ -27,7 +27,7 @@ Column = Ints | int
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class MessageRounds:
     """Rounds of messages that are all sent at once; M messages, or parts of messages.
 
     Attributes
@@ -77,15 +77,15 @@ def make_step(
     wave: Column = 0,
     repeat: int = 1,
     routes: Routes | None = None,
-) -> Step:
+) -> MessageRounds:
     """Return a step; numbers stand for all messages."""
     columns = np.broadcast_arrays(source, target, first, count, base, span, shift, wave)
     a, b, c, d, e, f, g, h = (np.atleast_1d(np.asarray(x, dtype=np.int64)) for x in columns)
-    return Step(a, b, c, d, e, f, g, np.full(len(a), combine), h, repeat, routes)
+    return MessageRounds(a, b, c, d, e, f, g, np.full(len(a), combine), h, repeat, routes)
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class MessageSchedule:
     """A collective of p positions.
 
     Attributes
@@ -106,21 +106,21 @@ class Script:
     slot_bytes: Floats
     owner: Ints
     origin: Ints
-    steps: tuple[Step, ...]
+    steps: tuple[MessageRounds, ...]
     vertices: tuple[int, ...] = ()
 
 
 def make_script(
     slot_bytes: Floats,
-    steps: Sequence[Step],
+    steps: Sequence[MessageRounds],
     *,
     owner: Ints | None = None,
     origin: Ints | None = None,
     vertices: Sequence[int] = (),
-) -> Script:
+) -> MessageSchedule:
     """Return a script; steps without messages are left out."""
     nobody = np.full(len(slot_bytes), -1, np.int64)
-    return Script(
+    return MessageSchedule(
         slot_bytes,
         nobody if owner is None else owner,
         nobody if origin is None else origin,
@@ -129,13 +129,13 @@ def make_script(
     )
 
 
-def advanced(step: Step, turns: int, repeat: int) -> Step:
+def advanced(step: MessageRounds, turns: int, repeat: int) -> MessageRounds:
     """Return `repeat` rounds of a step, those after the first `turns`."""
     first = step.base + (step.first - step.base + turns * step.shift) % step.span
     return replace(step, first=first, repeat=repeat)
 
 
-def merged(steps: Sequence[Step]) -> Step:
+def merged(steps: Sequence[MessageRounds]) -> MessageRounds:
     """Return the messages of several steps, sent at once. All of them have routes, or none has."""
     if len(steps) == 1:
         return steps[0]
@@ -150,14 +150,14 @@ def merged(steps: Sequence[Step]) -> Step:
     def column(name: str) -> Any:
         return np.concatenate([getattr(step, name) for step in steps])
 
-    return Step(
+    return MessageRounds(
         column("source"), column("target"), column("first"), column("count"), column("base"),
         column("span"), column("shift"), column("combine"), column("wave"),
         steps[0].repeat, routes,
     )  # fmt: skip
 
 
-def together(lanes: Sequence[Sequence[Step]]) -> list[Step]:
+def together(lanes: Sequence[Sequence[MessageRounds]]) -> list[MessageRounds]:
     """Run several sequences of steps side by side, round for round."""
     if len(lanes) == 1:
         return list(lanes[0])
@@ -177,7 +177,7 @@ def together(lanes: Sequence[Sequence[Step]]) -> list[Step]:
 
 def pipelined(
     source: Ints, target: Ints, begin: Ints, combine: Flags, chunks: int, base: Column = 0
-) -> list[Step]:
+) -> list[MessageRounds]:
     """Send `chunks` slots through edges of a pipeline, one slot after the other.
 
     In round t an edge sends slot t - begin, if there is such a slot: [E] edges, and the round of

@@ -27,8 +27,8 @@ from ridgeline.errors import RidgelineError, nearest
 from ridgeline.network.algorithm import Algorithm
 from ridgeline.network.paths import Ints
 from ridgeline.network.routed import loads_of, round_latency_s, routed
-from ridgeline.network.schedule import Phase, Schedule
-from ridgeline.network.script import Flags, Script, Step, advanced
+from ridgeline.network.schedule import SchedulePhase, CollectiveSchedule
+from ridgeline.network.script import Flags, MessageSchedule, MessageRounds, advanced
 from ridgeline.network.topology import Floats, Topology
 
 FillIn = Literal["independent", "worst", "none"]
@@ -123,7 +123,7 @@ def sparse_schedule(
     ranks: Sequence[int],
     size_bytes: float,
     compression: Compression,
-) -> Schedule:
+) -> CollectiveSchedule:
     """Return the schedule of a collective whose messages are compressed.
 
     Every round is a phase of its own, since messages grow from round to round.
@@ -136,24 +136,24 @@ def sparse_schedule(
     group = algorithm.group(topology, ranks, size_bytes, None)
     name = f"{algorithm.name}, compressed"
     if group.n == 1:
-        return Schedule(algorithm.op, name, 1, float(size_bytes), ())
+        return CollectiveSchedule(algorithm.op, name, 1, float(size_bytes), ())
     script = algorithm.write(group)
     place = np.concatenate((group.vertex, np.array(script.vertices, np.int64)))
     held = _beginnings(script, len(place))
     share = compression.share(np.arange(len(place) + 1, dtype=np.int64))
     phases = []
     if topology.collective_latency_s:
-        phases.append(Phase(topology.collective_latency_s, 1, {}))
+        phases.append(SchedulePhase(topology.collective_latency_s, 1, {}))
     for step, ways in zip(script.steps, routed(topology, place, script.steps), strict=True):
         latency_s = round_latency_s(topology, step, ways)
         for turn in range(step.repeat):
             now = advanced(step, turn, 1)
             size = _sizes(held, now, script.slot_bytes, share)
-            phases.append(Phase(latency_s, 1, loads_of(topology, ways, size)))
-    return Schedule(algorithm.op, name, group.n, float(size_bytes), tuple(phases))
+            phases.append(SchedulePhase(latency_s, 1, loads_of(topology, ways, size)))
+    return CollectiveSchedule(algorithm.op, name, group.n, float(size_bytes), tuple(phases))
 
 
-def _sizes(held: Ints, now: Step, slot_bytes: Floats, share: Floats) -> Floats:
+def _sizes(held: Ints, now: MessageRounds, slot_bytes: Floats, share: Floats) -> Floats:
     """Return the bytes of the messages of one round; `held` becomes what is held after it.
 
     Waves of a round follow each other through a tree: what a switch sends up holds the
@@ -168,7 +168,7 @@ def _sizes(held: Ints, now: Step, slot_bytes: Floats, share: Floats) -> Floats:
     return size
 
 
-def _columns(step: Step, ones: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Flags]:
+def _columns(step: MessageRounds, ones: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints, Flags]:
     """Columns of some messages of a step as arrays of their own."""
     return (
         step.source[ones], step.target[ones], step.first[ones], step.count[ones],
@@ -176,7 +176,7 @@ def _columns(step: Step, ones: Ints) -> tuple[Ints, Ints, Ints, Ints, Ints, Ints
     )  # fmt: skip
 
 
-def _beginnings(script: Script, n: int) -> Ints:
+def _beginnings(script: MessageSchedule, n: int) -> Ints:
     """Contributions to every slot that each position holds at first."""
     held = np.ones((n, len(script.slot_bytes)), np.int64)
     held[n - len(script.vertices) :] = 0

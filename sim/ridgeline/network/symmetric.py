@@ -18,7 +18,7 @@ import numpy.typing as npt
 from ridgeline.network.dimensions import lines
 from ridgeline.network.paths import Ints
 from ridgeline.network.routing import routes
-from ridgeline.network.schedule import Loads, Phase
+from ridgeline.network.schedule import LinkLoads, SchedulePhase
 from ridgeline.network.topology import Floats, Topology
 
 _ROUTES = 2**17
@@ -32,7 +32,7 @@ def is_symmetric(topology: Topology, ranks: tuple[int, ...]) -> bool:
     return _is_grid(topology) or not any(lines(topology))
 
 
-def exchange_phases(topology: Topology, size_bytes: float) -> tuple[Phase, ...]:
+def exchange_phases(topology: Topology, size_bytes: float) -> tuple[SchedulePhase, ...]:
     """Return the phases of an even all-to-all of all devices, all messages at once.
 
     Parameters
@@ -42,7 +42,7 @@ def exchange_phases(topology: Topology, size_bytes: float) -> tuple[Phase, ...]:
     """
     n = topology.n_devices
     start_s = topology.collective_latency_s
-    first = (Phase(start_s, 1, {}),) if start_s else ()
+    first = (SchedulePhase(start_s, 1, {}),) if start_s else ()
     if _is_grid(topology):
         return (*first, _by_lines(topology, size_bytes))
     vertex = topology.devices.astype(np.int64)
@@ -60,8 +60,8 @@ def exchange_phases(topology: Topology, size_bytes: float) -> tuple[Phase, ...]:
     messages = np.bincount(kind, passed) * n / len(sources)
     members = np.bincount(kind[used], minlength=len(messages))
     mean = messages / np.maximum(members, 1)
-    loads = Loads(used.astype(np.int32), mean[kind[used]] * size_bytes / n)
-    return (*first, Phase(latency_s, 1, loads if size_bytes else {}))
+    loads = LinkLoads(used.astype(np.int32), mean[kind[used]] * size_bytes / n)
+    return (*first, SchedulePhase(latency_s, 1, loads if size_bytes else {}))
 
 
 def _is_grid(topology: Topology) -> bool:
@@ -73,7 +73,7 @@ def _is_grid(topology: Topology) -> bool:
     )
 
 
-def _by_lines(topology: Topology, size_bytes: float) -> Phase:
+def _by_lines(topology: Topology, size_bytes: float) -> SchedulePhase:
     """Return the exchange as that of one line of every dimension, for all lines.
 
     A message moves along dimension d on the line that its source's outer and its target's inner
@@ -103,8 +103,8 @@ def _by_lines(topology: Topology, size_bytes: float) -> Phase:
                 carried[same] += passed[link] * (n // extent)
         stride *= extent
     links = np.flatnonzero(carried)
-    loads = Loads(links.astype(np.int32), carried[links] * size_bytes / n)
-    return Phase(latency_s, 1, loads if size_bytes else {})
+    loads = LinkLoads(links.astype(np.int32), carried[links] * size_bytes / n)
+    return SchedulePhase(latency_s, 1, loads if size_bytes else {})
 
 
 def _used(topology: Topology, passed: Floats, kind: Ints) -> npt.NDArray[np.bool_]:

@@ -66,7 +66,7 @@ class Flows:
         return devices[self.source], devices[self.target]
 
 
-class Loads(NamedTuple):
+class FlowLinks(NamedTuple):
     """Links of flows with the share of each flow that passes them, in CSR."""
 
     ptr: Ints
@@ -159,7 +159,7 @@ def make_flows(pattern: str, n: int, size_bytes: float) -> Flows:
     return Flows(source, target, np.full(len(source), float(size_bytes)))
 
 
-def flow_loads(topology: Topology, flows: Flows, spray: int = 1) -> Loads:
+def flow_loads(topology: Topology, flows: Flows, spray: int = 1) -> FlowLinks:
     """Route flows.
 
     Parameters
@@ -183,17 +183,17 @@ def flow_loads(topology: Topology, flows: Flows, spray: int = 1) -> Loads:
     return _loads(topology, flows.n, spray, many)
 
 
-def _loads(topology: Topology, n: int, spray: int, found: Routes) -> Loads:
+def _loads(topology: Topology, n: int, spray: int, found: Routes) -> FlowLinks:
     hops = np.diff(found.ptr)
     way_s = np.add.reduceat(np.append(topology.latency_s[found.links], 0.0), found.ptr[:-1])
     latency_s: Floats = (way_s * (hops > 0)).reshape(n, spray).max(axis=1, initial=0.0)
     links = found.links.astype(np.int64)
     if spray == 1:
-        return Loads(found.ptr, links, np.ones(len(links)), latency_s)
+        return FlowLinks(found.ptr, links, np.ones(len(links)), latency_s)
     flow = np.repeat(np.arange(n), hops.reshape(n, spray).sum(axis=1))
     key, times = np.unique(flow * topology.n_links + links, return_counts=True)
     ptr = np.searchsorted(key, np.arange(n + 1) * topology.n_links).astype(np.int64)
-    return Loads(ptr, key % topology.n_links, times / spray, latency_s)
+    return FlowLinks(ptr, key % topology.n_links, times / spray, latency_s)
 
 
 def flow_rates(topology: Topology, flows: Flows, spray: int = 1) -> Floats:
@@ -211,7 +211,7 @@ def flow_times(topology: Topology, flows: Flows, spray: int = 1) -> Floats:
 
 
 def flows_program(
-    topology: Topology, flows: Flows, spray: int = 1, loads: Loads | None = None
+    topology: Topology, flows: Flows, spray: int = 1, loads: FlowLinks | None = None
 ) -> Program:
     """Return flows as a Program: one task on a stream of its own for each, on shared links.
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from ridgeline.config import read_text
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.network import nccl
-from ridgeline.network.schedule import Schedule, closed_form_time_s
+from ridgeline.network.schedule import CollectiveSchedule, closed_form_time_s
 from ridgeline.network.topology import Topology
 
 SUFFIXES = (".conf", ".csv")
@@ -119,7 +119,7 @@ def _row(cells: Sequence[str], file: str, line: int) -> TunerRow:
 
 def tuned_schedule(
     path: str, op: str, topology: Topology, group: Sequence[int], size_bytes: float
-) -> Schedule:
+) -> CollectiveSchedule:
     """Return what NCCL takes with a table: that of the first row that matches, or its own choice.
 
     Raises

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
-from ridgeline.network.script import Ints, Script, Step
+from ridgeline.network.script import Ints, MessageSchedule, MessageRounds
 from ridgeline.network.topology import Floats, Topology
 
 MAX_MOVES = 2 * 10**8
@@ -44,7 +44,7 @@ class Moves(NamedTuple):
     combine: npt.NDArray[np.bool_]
 
 
-def verify_script(name: str, op: str, script: Script, pairs: Floats, n: int) -> None:
+def verify_script(name: str, op: str, script: MessageSchedule, pairs: Floats, n: int) -> None:
     """Check that a script does its operation.
 
     Parameters
@@ -92,7 +92,7 @@ def verify_script(name: str, op: str, script: Script, pairs: Floats, n: int) -> 
     _check_end(label, op, script, own, data, has, n)
 
 
-def verify_routes(name: str, script: Script, topology: Topology, vertex: Ints) -> None:
+def verify_routes(name: str, script: MessageSchedule, topology: Topology, vertex: Ints) -> None:
     """Check that links that a script names for its messages lead from their source to their target.
 
     Raises
@@ -115,7 +115,7 @@ def verify_routes(name: str, script: Script, topology: Topology, vertex: Ints) -
                 )
 
 
-def script_moves(script: Script) -> Iterator[Moves]:
+def script_moves(script: MessageSchedule) -> Iterator[Moves]:
     """Yield the messages of every wave of every round, in order."""
     for step in script.steps:
         for turn in range(step.repeat):
@@ -125,7 +125,7 @@ def script_moves(script: Script) -> Iterator[Moves]:
                     yield _moves(step, chosen, turn)
 
 
-def _moves(step: Step, chosen: Ints, turn: int) -> Moves:
+def _moves(step: MessageRounds, chosen: Ints, turn: int) -> Moves:
     count = step.count[chosen]
     each = np.repeat(chosen, count)
     k = np.arange(len(each)) - np.repeat(np.cumsum(count) - count, count)
@@ -134,7 +134,7 @@ def _moves(step: Step, chosen: Ints, turn: int) -> Moves:
     return Moves(step.source[each], step.target[each], slot, step.combine[each])
 
 
-def _check_shape(label: str, script: Script, n: int) -> None:
+def _check_shape(label: str, script: MessageSchedule, n: int) -> None:
     places, slots = n + len(script.vertices), len(script.slot_bytes)
     moves = sum(int(step.count.sum()) * step.repeat for step in script.steps)
     if max(moves, places * slots) > MAX_MOVES:
@@ -155,7 +155,7 @@ def _check_shape(label: str, script: Script, n: int) -> None:
             )
 
 
-def _check_bytes(label: str, op: str, script: Script, asked: Floats, n: int) -> None:
+def _check_bytes(label: str, op: str, script: MessageSchedule, asked: Floats, n: int) -> None:
     """Check that the chunks together are what the operation is asked to move."""
     if op in _SENT:
         key, length = script.origin * n + script.owner, n * n
@@ -184,7 +184,7 @@ def _check_bytes(label: str, op: str, script: Script, asked: Floats, n: int) -> 
         )
 
 
-def _first_holders(op: str, script: Script, places: int) -> npt.NDArray[np.bool_]:
+def _first_holders(op: str, script: MessageSchedule, places: int) -> npt.NDArray[np.bool_]:
     """[places, slots] who has a slot at the beginning."""
     slots = len(script.slot_bytes)
     if op in _ROOTED | _OWNED | _SENT:
@@ -195,7 +195,7 @@ def _first_holders(op: str, script: Script, places: int) -> npt.NDArray[np.bool_
     return np.ones((places, slots), bool)
 
 
-def _holders(op: str, script: Script, n: int) -> tuple[Ints, Ints]:
+def _holders(op: str, script: MessageSchedule, n: int) -> tuple[Ints, Ints]:
     """Positions and slots that must be right at the end."""
     slots = np.arange(len(script.slot_bytes))
     if op in {"all-reduce", "broadcast", "all-gather"}:
@@ -208,7 +208,7 @@ def _holders(op: str, script: Script, n: int) -> tuple[Ints, Ints]:
 def _check_end(
     label: str,
     op: str,
-    script: Script,
+    script: MessageSchedule,
     own: _Numbers,
     data: _Numbers,
     has: npt.NDArray[np.bool_],
@@ -243,7 +243,7 @@ def _check_end(
     )
 
 
-def _contributions(op: str, script: Script, places: int, slot: int) -> Ints:
+def _contributions(op: str, script: MessageSchedule, places: int, slot: int) -> Ints:
     """[places, places] how often each has the contribution of each to one slot, at the end."""
     held: Ints = np.eye(places, dtype=np.int64)
     for moves in script_moves(script):
@@ -256,7 +256,7 @@ def _contributions(op: str, script: Script, places: int, slot: int) -> Ints:
     return held
 
 
-def _check_barrier(label: str, script: Script, n: int) -> None:
+def _check_barrier(label: str, script: MessageSchedule, n: int) -> None:
     places = n + len(script.vertices)
     heard = np.eye(places, dtype=bool)
     for moves in script_moves(script):

@@ -20,8 +20,8 @@ from typing import NamedTuple
 from xml.etree import ElementTree
 
 from ridgeline.errors import ConfigError
-from ridgeline.network.message_graph import Sent, messages_of
-from ridgeline.network.script import Script
+from ridgeline.network.message_graph import GraphMessage, messages_of
+from ridgeline.network.script import MessageSchedule
 from ridgeline.workload.trace import chakra_encode as encode
 from ridgeline.workload.trace.chakra import VERSION
 
@@ -34,7 +34,7 @@ _MSCCL_NAMES = {
 SUFFIXES = (".goal", ".et", ".xml")
 
 
-def written_files(path: str, op: str, name: str, script: Script, n: int) -> dict[str, bytes]:
+def written_files(path: str, op: str, name: str, script: MessageSchedule, n: int) -> dict[str, bytes]:
     """Return what the files of a collective hold, by path.
 
     Parameters
@@ -66,7 +66,7 @@ def written_files(path: str, op: str, name: str, script: Script, n: int) -> dict
     return traces
 
 
-def goal_text(messages: Sequence[Sent], n: int) -> str:
+def goal_text(messages: Sequence[GraphMessage], n: int) -> str:
     """Write a GOAL schedule; bytes are whole, and a message has at least one."""
     lines = [f"num_ranks {n}", ""]
     for rank in range(n):
@@ -94,7 +94,7 @@ class _Step(NamedTuple):
 
 
 def msccl_text(
-    path: str, op: str, name: str, script: Script, messages: Sequence[Sent], n: int
+    path: str, op: str, name: str, script: MessageSchedule, messages: Sequence[GraphMessage], n: int
 ) -> str:
     """Write MSCCL's XML, in place.
 
@@ -158,7 +158,7 @@ def msccl_text(
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _threadblocks(messages: Sequence[Sent], rank: int) -> Iterator[tuple[int, bool, list[_Step]]]:
+def _threadblocks(messages: Sequence[GraphMessage], rank: int) -> Iterator[tuple[int, bool, list[_Step]]]:
     """Yield peer, direction and steps of every threadblock of a rank.
 
     A threadblock's steps are counted with those on which they wait for several others.
@@ -201,7 +201,7 @@ def _single(steps: Sequence[_Step]) -> Iterator[tuple[str, int, int, tuple[int, 
         yield kind, first, count, after[-1] if after else None
 
 
-def _traces(text: str, messages: Sequence[Sent], n: int) -> Iterator[bytes]:
+def _traces(text: str, messages: Sequence[GraphMessage], n: int) -> Iterator[bytes]:
     """Yield the Chakra trace of every rank."""
     head = encode.field(1, VERSION.encode())
     for key, value in (("schema", f"1.0.2-chakra.{VERSION}"), ("input_file", text)):

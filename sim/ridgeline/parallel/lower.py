@@ -28,7 +28,7 @@ from ridgeline.kernels.alike import Alike
 from ridgeline.kernels.cost import peak_rates
 from ridgeline.kernels.residence import NONE_STAY, Staying
 from ridgeline.network.faults import Faults, read_faults
-from ridgeline.network.schedule import Schedule
+from ridgeline.network.schedule import CollectiveSchedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.division.divide import ShardedGraph, ShardingSpec, divide
 from ridgeline.parallel.division.experts import expert_weights
@@ -42,7 +42,7 @@ from ridgeline.parallel.plans.mixtures import mixture_degree
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.parallel.plans.replicas import counts_of
 from ridgeline.parallel.plans.resolved import ResolvedPlan, resolved
-from ridgeline.parallel.prices import OpenRows, Prices
+from ridgeline.parallel.prices import OpenRows, OpPricer
 from ridgeline.parallel.recomputing.recompute import with_recompute
 from ridgeline.parallel.sending.spread import waited
 from ridgeline.parallel.sending.symmetry import Symmetry, symmetry_of
@@ -52,15 +52,15 @@ from ridgeline.parallel.size import check_size
 from ridgeline.parallel.stages.chain import units
 from ridgeline.parallel.stages.cuts import Pace
 from ridgeline.parallel.stages.overheads import OpTimes, Overheads, overheads_of
-from ridgeline.parallel.stages.partition import Cut, Partition, Shares, partition
+from ridgeline.parallel.stages.partition import Cut, PipelinePartition, ReplicaShares, partition
 from ridgeline.parallel.stages.places import places
 from ridgeline.parallel.stages.schedules import SCHEDULES
-from ridgeline.parallel.steps.draft import Draft, Subject, draft_of
+from ridgeline.parallel.steps.draft import StepTemplate, Subject, draft_of
 from ridgeline.parallel.steps.endless import is_endless
-from ridgeline.parallel.steps.host import Host
-from ridgeline.parallel.steps.step import Step
+from ridgeline.parallel.steps.host import HostEmitter
+from ridgeline.parallel.steps.step import StepEmitter
 from ridgeline.parallel.steps.team import COLLECTIVE
-from ridgeline.parallel.steps.writer import Writer
+from ridgeline.parallel.steps.writer import BlockEmitter
 from ridgeline.software.stack import Stack
 from ridgeline.workload.graph import Graph, Op, Pass, Same
 
@@ -130,7 +130,7 @@ class Lowered:
     dimension_of_row: dict[int, str]
     talks: dict[tuple[int, str], Talk]
     classes: tuple[tuple[int, ...], ...]
-    schedules: tuple[Schedule, ...]
+    schedules: tuple[CollectiveSchedule, ...]
     whole: dict[str, int] = field(default_factory=dict)
     fastest_s: dict[int, float] = field(default_factory=dict)
     staying_bytes: dict[str, float] = field(default_factory=dict)
@@ -178,7 +178,7 @@ def lower(
     launch_s = plan.stack.host.launch_time * cluster.nodes.host.issue.value
     idle_s = 0.0 if plan.stack.host.async_launch else launch_s
     kinds, kind_of_rank = kinds_of(cluster, plan.devices)
-    prices, *others = (Prices(kind, waited(plan), idle_s) for kind in kinds)
+    prices, *others = (OpPricer(kind, waited(plan), idle_s) for kind in kinds)
     # Each replica has messages of its own, and chance is of every rank alone.
     faults = read_faults(cluster.faults)
     fold = fold and not plan.replicas and not faults.jitter
@@ -208,7 +208,7 @@ def lower(
     n_parts = plan.pipeline * plan.virtual_stages
     costs = prices.costs(local)
     issue_s = launch_s if plan.stack.host.async_launch else 0.0
-    cut = _cut_of(local, costs, plan, Judge(prices, wires, mesh, issue_s))
+    cut = _cut_of(local, costs, plan, PipelineCosts(prices, wires, mesh, issue_s))
     _check_ties(graph.name, plan, cut)
     staying = tuple(  # on devices of several kinds, whose caches differ, nothing stays
         NONE_STAY if others else prices.staying(part.graph, plan.micro_batches, plan.virtual_stages)
@@ -219,7 +219,7 @@ def lower(
 
     several = fold and plan.devices > 1
 
-    def write() -> Draft:
+    def write() -> StepTemplate:
         symmetry = _symmetry(topology, plan, mesh, len(local.ops), unlike) if several else None
         while True:
             symmetry = _usable(symmetry, faults, local, plan)
@@ -282,7 +282,7 @@ def unlike_ranks(kind_of_rank: Ints, faults: Faults) -> Ints:
 def with_kinds(
     lowered: Lowered,
     rows: Mapping[tuple[Alike, ...], int],
-    others: Sequence[Prices],
+    others: Sequence[OpPricer],
     kind_of_rank: Ints,
 ) -> Lowered:
     """Price the ops of ranks on devices of other kinds than the first's by what they cost there.
@@ -322,12 +322,12 @@ class KindOfDevice(NamedTuple):
     op_costs: tuple[OpCost, ...]
 
 
-def kind_prices(graph: Graph, prices: Prices) -> KindOfDevice:
+def kind_prices(graph: Graph, prices: OpPricer) -> KindOfDevice:
     """Return what the ops of a graph cost on a kind of device."""
     return KindOfDevice(prices.device, tuple(prices.costs(graph)))
 
 
-def _check_ties(name: str, plan: Plan, cut: Partition) -> None:
+def _check_ties(name: str, plan: Plan, cut: PipelinePartition) -> None:
     """Refuse weights that several stages share if these do not update them together."""
     if not cut.ties:
         return
@@ -385,21 +385,21 @@ def _written(
     wires: Wires,
     mesh: Mesh,
     plan: ResolvedPlan,
-    cut: Partition,
+    cut: PipelinePartition,
     sharded: ShardedGraph,
     launch_s: float,
     staying: tuple[Staying, ...],
-) -> Draft:
+) -> StepTemplate:
     """Write a step; nothing of the device but what its caches keep may matter here."""
     updating = 1.0 if plan.stack.optimizer.impl == "graph" else ISSUED
     apart = not plan.stack.moe.grouped_gemm
     ahead = launch_s and plan.stack.host.async_launch
     builder = rows.builder
-    host = Host(builder, launch_s, plan.pipeline > 1, updating, apart) if ahead else None
-    writer = Writer(builder, rows, wires, mesh, blocking(plan), host)
-    step = Step(plan, writer, cut, sharded, staying)
+    host = HostEmitter(builder, launch_s, plan.pipeline > 1, updating, apart) if ahead else None
+    writer = BlockEmitter(builder, rows, wires, mesh, blocking(plan), host)
+    step = StepEmitter(plan, writer, cut, sharded, staying)
     step.write()
-    return Draft(
+    return StepTemplate(
         program=builder.build().with_private_resources(),
         rows=rows.numbers,
         dimension_of_row=wires.dimension_of_row,
@@ -430,16 +430,16 @@ def _local(key: Same, division: ShardingSpec, recompute: str) -> tuple[ShardedGr
     return found, with_recompute(found.graph, recompute)
 
 
-class Judge(NamedTuple):
+class PipelineCosts(NamedTuple):
     """What the seconds of a pipeline are known by: of ops, messages and collectives, the host."""
 
-    prices: Prices
+    prices: OpPricer
     wires: Wires
     mesh: Mesh
     issue_s: float
 
 
-def _cut_of(graph: Graph, costs: Sequence[OpCost], plan: ResolvedPlan, by: Judge) -> Partition:
+def _cut_of(graph: Graph, costs: Sequence[OpCost], plan: ResolvedPlan, by: PipelineCosts) -> PipelinePartition:
     """Cut a graph into the parts of a plan's pipeline."""
     n_parts = plan.pipeline * plan.virtual_stages
     if n_parts == 1:
@@ -468,10 +468,10 @@ def _cut(
     times: tuple[float, ...],
     n_stages: int,
     where: Cut,
-    shares: Shares | None,
+    shares: ReplicaShares | None,
     pace: Pace | None,
     besides: Overheads | None,
-) -> Partition:
+) -> PipelinePartition:
     """Cut a graph into stages; the same graph with the same times is cut once."""
     return partition(key.graph, times, n_stages, where, shares, pace, besides)
 
@@ -487,7 +487,7 @@ def _besides(key: Same, times: OpTimes, stack: Stack, experts: frozenset[str]) -
     return overheads_of(graph, places(graph, unit), len(found), times, stack, experts)
 
 
-def _shares(plan: Plan, wires: Wires, mesh: Mesh) -> Shares:
+def _shares(plan: Plan, wires: Wires, mesh: Mesh) -> ReplicaShares:
     """Price what replicas of unlike stages send, by the byte; a flush pays for sums once a step."""
     counts = counts_of(plan.replicas)
     sums = 1.0 if is_endless(plan.schedule, plan.pipeline) else 0.0
@@ -500,7 +500,7 @@ def _shares(plan: Plan, wires: Wires, mesh: Mesh) -> Shares:
         wires.time_s("send", np.array(pair), PROBE_BYTES) / PROBE_BYTES / min(few)
         for pair, few in zip(ends, pairwise(counts), strict=True)
     ]
-    return Shares(counts, tuple(sync), tuple(send))
+    return ReplicaShares(counts, tuple(sync), tuple(send))
 
 
 def moving(plan: Plan, cluster: Cluster, wires: Wires, mesh: Mesh) -> Moving:

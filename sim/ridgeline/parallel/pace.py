@@ -20,7 +20,7 @@ from ridgeline.parallel.sending.wires import Wires, slowest_message
 from ridgeline.parallel.stages.cuts import Pace
 from ridgeline.parallel.stages.overheads import Replicas
 from ridgeline.parallel.stages.schedules import SCHEDULES
-from ridgeline.parallel.steps.team import Sent
+from ridgeline.parallel.steps.team import CollectiveCall
 from ridgeline.software.stack import Stack
 from ridgeline.workload.graph import Op
 
@@ -45,7 +45,7 @@ def with_waits(
                 found[i] += max(beside_s - own_s[i], 0.0)
                 beside_s = 0.0
             continue
-        sent = Sent.of(op)
+        sent = CollectiveCall.of(op)
         if stack.overlap.moe_a2a and kind_of(sent.dimension) == "expert":
             continue
         groups = mesh.groups(0, *mesh.along(sent.dimension), neighbours=sent.neighbours)

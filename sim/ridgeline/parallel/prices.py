@@ -85,7 +85,7 @@ class OpenRows:
         return self.numbers[kind]
 
 
-class Prices:
+class OpPricer:
     """What ops cost on a device.
 
     Parameters

@@ -12,7 +12,7 @@ from ridgeline.engine.program import Floats, Ints
 from ridgeline.engine.timeline import Timeline
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost, clock
-from ridgeline.kernels.cost import Spans, peak_rates
+from ridgeline.kernels.cost import OpSpans, peak_rates
 from ridgeline.parallel.lower import COLLECTIVE, Lowered
 from ridgeline.parallel.steps.host import ISSUE
 from ridgeline.workload.graph import Pass
@@ -233,14 +233,14 @@ def limiting(cost: OpCost, device: Device) -> str:
     return _limiting(cost, spans, _computing_s(cost, spans))
 
 
-def _computing_s(cost: OpCost, spans: Spans) -> float:
+def _computing_s(cost: OpCost, spans: OpSpans) -> float:
     """Seconds of arithmetic, without waits for the ports before the engine."""
     if cost.mapped is None:
         return spans.compute_s
     return spans.compute_s * (1.0 - cost.port_wait_share)
 
 
-def _limiting(cost: OpCost, spans: Spans, computing_s: float) -> str:
+def _limiting(cost: OpCost, spans: OpSpans, computing_s: float) -> str:
     if clock.NOTE in cost.notes:
         return POWER_LIMIT
     limit, longest = "launch latency", -1.0

@@ -31,7 +31,7 @@ WAITING = "waiting"
 WHOLE = ""  # of a row that is not told apart by operand
 
 
-class Entry(NamedTuple):
+class LedgerEntry(NamedTuple):
     """One row.
 
     Attributes
@@ -69,7 +69,7 @@ class Entry(NamedTuple):
     energy_j: float
 
 
-COLUMNS = tuple(name.rstrip("_") for name in Entry._fields)
+COLUMNS = tuple(name.rstrip("_") for name in LedgerEntry._fields)
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ class Ledger:
     ``polars.DataFrame(ledger.columns)`` and ``pandas.DataFrame(ledger.columns)`` take it as it is.
     """
 
-    entries: tuple[Entry, ...]
+    entries: tuple[LedgerEntry, ...]
 
     def __len__(self) -> int:
         return len(self.entries)
 
-    def __iter__(self) -> Iterator[Entry]:
+    def __iter__(self) -> Iterator[LedgerEntry]:
         return iter(self.entries)
 
     @cached_property

@@ -10,7 +10,7 @@ import numpy as np
 
 from ridgeline.kernels import OpCost
 from ridgeline.parallel.lower import COLLECTIVE
-from ridgeline.report.ledger import KEPT, STATIC, WAITING, WHOLE, Entry, Ledger
+from ridgeline.report.ledger import KEPT, STATIC, WAITING, WHOLE, LedgerEntry, Ledger
 from ridgeline.report.result import Result
 from ridgeline.workload.graph import Graph, Op, Pass
 
@@ -42,7 +42,7 @@ def ledger(result: Result) -> Ledger:
             component = details.cluster.device.memory[level].kind
             key = (*of_op, WHOLE, "", component, level, KEPT)
             sums[key] = sums.get(key, (0.0, 0.0))[0] + count * size, 0.0
-    entries = [Entry._make((*key, *values)) for key, values in sums.items()]
+    entries = [LedgerEntry._make((*key, *values)) for key, values in sums.items()]
     return Ledger((*entries, *_static(result)))
 
 
@@ -91,7 +91,7 @@ def _tensors(
             yield graph.tensors[name].role.value, name, units * (size / total)
 
 
-def _static(result: Result) -> Iterator[Entry]:
+def _static(result: Result) -> Iterator[LedgerEntry]:
     """Idle power over the step, by what the devices were doing.
 
     Where tasks of one device overlap, its time is shared out in the ratio of their durations.
@@ -113,6 +113,6 @@ def _static(result: Result) -> Iterator[Entry]:
     whole = details.plan.devices * makespan_s
     spent[WAITING] = max(whole - math.fsum(spent.values()), 0.0)
     for pass_, seconds in spent.items():
-        yield Entry(
+        yield LedgerEntry(
             STATIC, "", STATIC, pass_, WHOLE, "", STATIC, "device", "s", seconds, power_w * seconds
         )

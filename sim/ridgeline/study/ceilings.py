@@ -16,7 +16,7 @@ import numpy as np
 
 from ridgeline.engine.chance import row_times_s
 from ridgeline.engine.program import Floats
-from ridgeline.engine.replay import Times
+from ridgeline.engine.replay import ReplayedTimes
 from ridgeline.engine.timeline import Timeline
 from ridgeline.parallel.steps.team import COLLECTIVE
 
@@ -49,7 +49,7 @@ def ceilings(timeline: Timeline) -> Ceilings:
     if COLLECTIVE not in program.kind_names:
         return Ceilings(timeline.makespan_s, 0.0, timeline.makespan_s)
     is_message = program.kind == program.kind_names.index(COLLECTIVE)
-    times = Times(timeline)
+    times = ReplayedTimes(timeline)
 
     def step_s(durations_s: Floats) -> float:
         return float(times.of(durations_s)[1].max(initial=0.0))

@@ -11,7 +11,7 @@ from ridgeline.report.result import Result
 
 
 @dataclass(frozen=True)
-class Level:
+class FullestLink:
     """What the fullest link of one kind carries in a step.
 
     Attributes
@@ -34,7 +34,7 @@ class Level:
         return self.bytes_per_device / self.bandwidth_bytes_per_s
 
 
-def network_levels(result: Result) -> tuple[Level, ...]:
+def network_levels(result: Result) -> tuple[FullestLink, ...]:
     """Return what the fullest link of each class carries in a step, of what the engine played."""
     program = result.details.lowered.program
     load = loads(program)
@@ -53,7 +53,7 @@ def network_levels(result: Result) -> tuple[Level, ...]:
     )
 
 
-def _level(name: str, load: float, capacity: float, result: Result) -> Level:
+def _level(name: str, load: float, capacity: float, result: Result) -> FullestLink:
     """Put the load of one link on all links of its class that a device has."""
     node = result.details.cluster.nodes
     ends = {f"device{i}" for i in range(node.count)} if name in node.link_types else set()
@@ -64,6 +64,6 @@ def _level(name: str, load: float, capacity: float, result: Result) -> Level:
     both = sum(count for two, count in alike if ends >= two)
     each = node.link_types.get(name)
     if each is None or not own:
-        return Level(name, load, capacity)
+        return FullestLink(name, load, capacity)
     out = (own + both) / node.count * each.bandwidth.value * each.achievable.value
-    return Level(name, load * out / capacity, out)
+    return FullestLink(name, load * out / capacity, out)

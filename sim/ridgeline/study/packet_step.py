@@ -40,7 +40,7 @@ from ridgeline.workload.execution import COLLECTIVES, TaskKind
 Group = tuple[int, ...]
 
 
-class Call(NamedTuple):
+class ConcurrentCollectives(NamedTuple):
     """Collectives of equal size that go on in several groups at once.
 
     Attributes
@@ -163,7 +163,7 @@ def packet_step(result: Result | ExecutionResult, transport: Transport) -> Packe
     )
 
 
-def _calls_of_step(lowered: Lowered, topology: Topology) -> list[Call]:
+def _calls_of_step(lowered: Lowered, topology: Topology) -> list[ConcurrentCollectives]:
     """Return what the simulated ranks send, each kind of collective once."""
     p = lowered.program
     found: dict[tuple[str, str, float], dict[Group, int]] = {}
@@ -183,7 +183,7 @@ def _calls_of_step(lowered: Lowered, topology: Topology) -> list[Call]:
             ranks = (ranks[0], _receiver(p, row, ranks[0], topology))
         found.setdefault((label, talk.op, talk.size_bytes), {})[ranks] = row
     return _distinct(
-        Call(label, op, size, tuple(sorted(groups)), frozenset(groups.values()))
+        ConcurrentCollectives(label, op, size, tuple(sorted(groups)), frozenset(groups.values()))
         for (label, op, size), groups in found.items()
     )
 
@@ -201,7 +201,7 @@ def _receiver(program: Program, row: int, sender: int, topology: Topology) -> in
     return ranks.index(end)
 
 
-def _calls_of_execution(result: ExecutionResult) -> list[Call]:
+def _calls_of_execution(result: ExecutionResult) -> list[ConcurrentCollectives]:
     lowered = result.details.lowered
     e, lead, cost = lowered.execution, lowered.units.first, lowered.program.cost
     found: dict[tuple[str, str, float], dict[Group, int]] = {}
@@ -218,14 +218,14 @@ def _calls_of_execution(result: ExecutionResult) -> list[Call]:
             label = e.label_names[e.label[task]]
             found.setdefault((label, op, size), {})[ranks] = int(cost[unit])
     return _distinct(
-        Call(label, op, size, tuple(sorted(groups)), frozenset(groups.values()))
+        ConcurrentCollectives(label, op, size, tuple(sorted(groups)), frozenset(groups.values()))
         for (label, op, size), groups in found.items()
     )
 
 
-def _distinct(calls: Iterable[Call]) -> list[Call]:
+def _distinct(calls: Iterable[ConcurrentCollectives]) -> list[ConcurrentCollectives]:
     """Return calls that differ in more than their label, with the cost rows of all their like."""
-    found: dict[tuple[object, ...], Call] = {}
+    found: dict[tuple[object, ...], ConcurrentCollectives] = {}
     for call in calls:
         key = call.op, call.size_bytes, call.groups
         before = found.get(key)
@@ -236,7 +236,7 @@ def _distinct(calls: Iterable[Call]) -> list[Call]:
 Plan = tuple[list[Round], str, str]
 
 
-def _planned(call: Call, topology: Topology) -> Plan:
+def _planned(call: ConcurrentCollectives, topology: Topology) -> Plan:
     """Return the rounds of all groups together, the algorithm, and why there are none."""
     try:
         rounds, algorithm = _rounds(call, topology)
@@ -245,7 +245,7 @@ def _planned(call: Call, topology: Topology) -> Plan:
     return rounds, algorithm, ""
 
 
-def _rounds(call: Call, topology: Topology) -> tuple[list[Round], str]:
+def _rounds(call: ConcurrentCollectives, topology: Topology) -> tuple[list[Round], str]:
     """Return the rounds of all groups together, and the algorithm.
 
     Raises
@@ -280,7 +280,7 @@ def _rounds(call: Call, topology: Topology) -> tuple[list[Round], str]:
     return [_together(ones, topology) for ones in zip(*every, strict=True)], name
 
 
-def _is_inside(call: Call, topology: Topology) -> bool:
+def _is_inside(call: ConcurrentCollectives, topology: Topology) -> bool:
     """Tell whether no way from a rank to the next of its group leaves a node."""
     ends = np.concatenate([np.array(group, np.int64) for group in call.groups])
     after = np.concatenate([np.roll(np.array(group, np.int64), -1) for group in call.groups])
@@ -311,7 +311,7 @@ def _together(rounds: Sequence[Round], topology: Topology) -> Round:
     return Round(flows, join_messages(*ways), latency_s, rounds[0].repeat)
 
 
-def _played(call: Call, plan: Plan, topology: Topology, transport: Transport) -> PlayedCall:
+def _played(call: ConcurrentCollectives, plan: Plan, topology: Topology, transport: Transport) -> PlayedCall:
     rounds, algorithm, kept = plan
     flows_s = packets_s = late_s = 0.0
     found: list[TransportResult] = []
@@ -349,7 +349,7 @@ def _played(call: Call, plan: Plan, topology: Topology, transport: Transport) ->
 
 
 def _with_factors(
-    program: Program, topology: Topology, calls: Sequence[Call], played: Sequence[PlayedCall]
+    program: Program, topology: Topology, calls: Sequence[ConcurrentCollectives], played: Sequence[PlayedCall]
 ) -> Program:
     """Return a program whose rows of collectives have more, or less, to do on links."""
     of_row = np.ones(len(program.phase_ptr) - 1)

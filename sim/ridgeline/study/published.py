@@ -40,7 +40,7 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Residual:
+class PublishedResidual:
     """A prediction beside a measurement; `error` is predicted over measured, less one.
 
     `software` is the stack that it is predicted under.
@@ -79,7 +79,7 @@ def measurements() -> tuple[Measurement, ...]:
     )
 
 
-def residuals(result: Result) -> Iterator[Residual]:
+def residuals(result: Result) -> Iterator[PublishedResidual]:
     """Compare a result with every measurement of the same model, devices, batch and precision.
 
     Only shipped models and devices, as they are, are compared, under plans that frameworks ran: no
@@ -106,7 +106,7 @@ def residuals(result: Result) -> Iterator[Residual]:
                 if row.software not in rates:
                     rates[row.software] = _under(row.software, shipped, result)
                 under = row.software or result.details.plan.stack.name
-                yield Residual(row, under, rates[row.software])
+                yield PublishedResidual(row, under, rates[row.software])
 
 
 def _under(software: str, model: Model, result: Result) -> float:

@@ -23,7 +23,7 @@ from ridgeline.report.result import Result
 from ridgeline.simulation import matrix_peak, simulate
 from ridgeline.software.stack import Stack
 from ridgeline.study.ceilings import UNCONTENDED, Ceilings, ceilings
-from ridgeline.study.levels import Level, network_levels
+from ridgeline.study.levels import FullestLink, network_levels
 from ridgeline.study.planner.search import Searcher, found_by, searcher
 from ridgeline.study.recalled import without_step
 from ridgeline.workload.model import Model, load_model
@@ -61,7 +61,7 @@ class ScalingPoint:
     ideal_samples_per_s: float = float("nan")
 
     @cached_property
-    def levels(self) -> tuple[Level, ...]:
+    def levels(self) -> tuple[FullestLink, ...]:
         """Load of each kind of link."""
         return () if self.result is None else network_levels(self.result)
 
@@ -99,7 +99,7 @@ class ScalingPoint:
         return counted / least
 
     @property
-    def binding(self) -> Level | None:
+    def binding(self) -> FullestLink | None:
         """The kind of link that takes longest, if anything is sent."""
         return max(self.levels, key=lambda level: level.busy_s, default=None)
 

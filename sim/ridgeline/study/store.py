@@ -24,7 +24,7 @@ def working_file(output: str | Path) -> Path:
     return path.with_name(f"{path.name}.partial.jsonl")
 
 
-class Store:
+class RowStore:
     """Rows by key, in a file that survives its writer.
 
     Parameters

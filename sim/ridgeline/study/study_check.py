@@ -15,7 +15,7 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.collective_point import AnyPoint
 from ridgeline.study.columns import parse_formula, resolve
 from ridgeline.study.parallel_run import row_of
-from ridgeline.study.study_file import Span, Study, axes_of
+from ridgeline.study.study_file import ValueSpan, Study, axes_of
 
 MAX_CHECKED = 500
 """Values of one field that are checked; further ones are of the same kind, or fail as points."""
@@ -32,7 +32,7 @@ def check_values(path: str | Path, study: Study) -> None:
         raise document.error(error.message, ("where",)) from error
     base = study.base
     for place, name, values in axes_of(study):
-        if isinstance(values, Span):
+        if isinstance(values, ValueSpan):
             for end, value in (("from", values.at(0.0)), ("to", values.at(1.0))):
                 _check(document, (*place, end), base.with_values({**first, name: value}), name)
             continue

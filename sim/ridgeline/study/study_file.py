@@ -28,7 +28,7 @@ Scalar = str | int | float | bool
 Row = dict[str, Any]
 
 
-class Span(Strict):
+class ValueSpan(Strict):
     """Values from one end to the other, both included."""
 
     start: int | float | str = Field(alias="from")
@@ -76,12 +76,12 @@ class Span(Strict):
 
 
 Values = Annotated[
-    Annotated[Span, Tag("span")] | Annotated[list[Any], Tag("values")],
-    Discriminator(lambda raw: "span" if isinstance(raw, dict | Span) else "values"),
+    Annotated[ValueSpan, Tag("span")] | Annotated[list[Any], Tag("values")],
+    Discriminator(lambda raw: "span" if isinstance(raw, dict | ValueSpan) else "values"),
 ]
 
 
-class Sample(Strict):
+class SampledPoints(Strict):
     """Points spread over a box of spans, instead of a grid."""
 
     method: Literal["latin-hypercube", "sobol"]
@@ -119,7 +119,7 @@ class Study(Strict):
     grid."""
     zip: list[Annotated[dict[str, Values], Field(min_length=1)]] = Field(default_factory=list)
     """Groups of fields that go through their values together."""
-    sample: Sample | None = None
+    sample: SampledPoints | None = None
     """Fields that are sampled; each sample is combined with every point of the grid."""
     where: list[str] = Field(default_factory=list)
     """Conditions on varied fields: other points are left out."""
@@ -197,7 +197,7 @@ class Study(Strict):
 
 
 @dataclass(frozen=True)
-class Judge:
+class PointJudge:
     """Adds derived columns, and whether a row meets the study's requirements."""
 
     columns: tuple[tuple[str, Formula], ...]
@@ -205,7 +205,7 @@ class Judge:
     fixed: Row
 
     @classmethod
-    def of(cls, study: Study) -> Judge:
+    def of(cls, study: Study) -> PointJudge:
         """Read the formulas of a study."""
         return cls(
             tuple((name, parse_formula(text)) for name, text in study.columns.items()),
@@ -262,7 +262,7 @@ def load_study(path: str | Path) -> Study:
     return study
 
 
-def axes_of(study: Study) -> Iterator[tuple[tuple[str | int, ...], str, Span | list[Any]]]:
+def axes_of(study: Study) -> Iterator[tuple[tuple[str | int, ...], str, ValueSpan | list[Any]]]:
     """Yield where each varied field stands in the file, its path and its values."""
     for name, values in study.vary.items():
         yield ("vary", name), name, values
@@ -273,7 +273,7 @@ def axes_of(study: Study) -> Iterator[tuple[tuple[str | int, ...], str, Span | l
         yield ("sample", "over", name), name, values
 
 
-def sampled(sample: Sample) -> list[Row]:
+def sampled(sample: SampledPoints) -> list[Row]:
     """Draw the points of a sample; the same seed draws the same points."""
     draw = {"latin-hypercube": latin_hypercube, "sobol": sobol}[sample.method]
     rows = draw(sample.count, len(sample.over), sample.seed).tolist()
@@ -286,8 +286,8 @@ def sampled(sample: Sample) -> list[Row]:
     ]
 
 
-def _chosen(values: Span | list[Any], share: float) -> Any:
-    if isinstance(values, Span):
+def _chosen(values: ValueSpan | list[Any], share: float) -> Any:
+    if isinstance(values, ValueSpan):
         return values.at(share)
     return values[min(int(share * len(values)), len(values) - 1)]
 
@@ -304,7 +304,7 @@ def _check_axes(document: Document, study: Study, point: AnyPoint) -> None:
             raise document.error(f"the field {name!r} is both set and varied", place)
         seen.add(name)
         try:
-            if isinstance(values, Span):
+            if isinstance(values, ValueSpan):
                 values.at(0.5)
                 if place[0] != "sample":
                     _count(values)
@@ -360,22 +360,22 @@ def _check_field(
 
 
 def _check_names(
-    document: Document, place: tuple[str | int, ...], values: Span | list[Any]
+    document: Document, place: tuple[str | int, ...], values: ValueSpan | list[Any]
 ) -> None:
-    if isinstance(values, Span):
+    if isinstance(values, ValueSpan):
         raise document.error("names have no span: write a list of them", place)
     for i, value in enumerate(values):
         if not isinstance(value, str):
             raise document.error(f"expected a name, found {value!r}", (*place, i))
 
 
-def _values(values: Span | list[Any]) -> list[Any]:
-    return values.values() if isinstance(values, Span) else values
+def _values(values: ValueSpan | list[Any]) -> list[Any]:
+    return values.values() if isinstance(values, ValueSpan) else values
 
 
-def _count(values: Span | list[Any]) -> int:
+def _count(values: ValueSpan | list[Any]) -> int:
     """Return how many values there are, without making more than a study may have."""
-    if isinstance(values, Span) and values.steps > 1 and not values.rounds:
+    if isinstance(values, ValueSpan) and values.steps > 1 and not values.rounds:
         return values.steps
     return len(_values(values))
 

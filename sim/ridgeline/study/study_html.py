@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from ridgeline.report.html.blocks import FRAME, box, heading, table
-from ridgeline.study.study_file import Span, Study
+from ridgeline.study.study_file import ValueSpan, Study
 
 _MOST_VALUES = 8
 
@@ -45,9 +45,9 @@ def _varied(study: Study) -> list[tuple[str, str, str]]:
     return rows
 
 
-def said(values: Span | list[Any]) -> str:
+def said(values: ValueSpan | list[Any]) -> str:
     """Write the values of a field in a line, however many there are."""
-    if isinstance(values, Span):
+    if isinstance(values, ValueSpan):
         steps = f", {values.steps:,} values" if values.steps else ""
         return f"{values.start} to {values.end}{steps}, {values.scale}"
     shown = ", ".join(str(value) for value in values[:_MOST_VALUES])

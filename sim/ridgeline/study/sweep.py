@@ -21,9 +21,9 @@ from ridgeline.study.collective_point import AnyPoint, CollectivePoint, shared_n
 from ridgeline.study.csv_file import read_csv
 from ridgeline.study.parallel_run import Row, run_jobs
 from ridgeline.study.point import shared_model
-from ridgeline.study.store import Store
+from ridgeline.study.store import RowStore
 from ridgeline.study.study_check import check_columns, check_values
-from ridgeline.study.study_file import Judge, Study, load_study
+from ridgeline.study.study_file import PointJudge, Study, load_study
 from ridgeline.version import __version__
 
 __all__ = [
@@ -53,7 +53,7 @@ class Sweep:
 
     def run(
         self,
-        store: Store,
+        store: RowStore,
         processes: int = 1,
         cluster_address: str | None = None,
         progress: Callable[[int], None] = lambda count: None,
@@ -80,9 +80,9 @@ class Sweep:
             store.append(key, row)
             progress(waiting[key])
 
-    def rows(self, store: Store) -> Iterator[Row]:
+    def rows(self, store: RowStore) -> Iterator[Row]:
         """Yield the row of every point, in the order of the study: varied values, then results."""
-        judge = Judge.of(self.study)
+        judge = PointJudge.of(self.study)
         for key, values, _ in self.keyed():
             yield judge.judged({**values, **store[key], **values})
 
@@ -146,7 +146,7 @@ def run_sweep(study: Study, progress: Callable[[], None] = lambda: None) -> list
         point could not be simulated.
     """
     sweep = Sweep(study, "")
-    judge = Judge.of(study)
+    judge = PointJudge.of(study)
     known: dict[str, Row] = {}
     rows: list[Row] = []
     for key, values, point in sweep.keyed():

@@ -34,7 +34,7 @@ _FACTOR = re.compile(r"(.+?)(?:\s+|\s*=\s*)([\d.eE+-]+)x?(?:\s*\.\.\s*([\d.eE+-]
 
 
 @dataclass(frozen=True)
-class Scaling:
+class LeverScaling:
     """A lever and how far it is pulled: from one factor to another, which may be the same."""
 
     lever: str
@@ -81,7 +81,7 @@ class WhatIf:
         }
 
 
-def read_scaling(text: str) -> Scaling:
+def read_scaling(text: str) -> LeverScaling:
     """Read ``link.nvlink 2x``, ``hbm.bandwidth=1.2x`` or a range ``hbm=0.5x..2x``.
 
     Raises
@@ -100,10 +100,10 @@ def read_scaling(text: str) -> Scaling:
             f"range hbm=0.5x..2x; found {text!r}",
             field="--scale",
         )
-    return Scaling(match[1].strip(), *factors)
+    return LeverScaling(match[1].strip(), *factors)
 
 
-def what_if(result: Result, scalings: Sequence[Scaling], points: int = 100) -> WhatIf:
+def what_if(result: Result, scalings: Sequence[LeverScaling], points: int = 100) -> WhatIf:
     """Scale resources of a step; nothing is lowered again.
 
     Parameters
@@ -208,7 +208,7 @@ def _phases_of(program: Program, *, of_collectives: bool | None) -> Flags:
     return phases
 
 
-def _ratios(program: Program, scalings: Sequence[Scaling], shares: Floats) -> Floats:
+def _ratios(program: Program, scalings: Sequence[LeverScaling], shares: Floats) -> Floats:
     """Return [C, S] how much longer each cost row takes at each point of a range."""
     alone = row_times_s(program)
     found = np.ones((len(alone), len(shares)))

@@ -14,7 +14,7 @@ T = TypeVar("T")
 NOT_STATED: Final = "not stated"
 
 
-class Stated(Strict, Generic[T]):
+class DatasetFigure(Strict, Generic[T]):
     """A figure of a data set, with where it comes from."""
 
     value: T
@@ -29,7 +29,7 @@ class Stated(Strict, Generic[T]):
     @model_validator(mode="before")
     @classmethod
     def _bare(cls, raw: Any) -> Any:
-        return raw if isinstance(raw, dict | Stated) else {"value": raw}
+        return raw if isinstance(raw, dict | DatasetFigure) else {"value": raw}
 
 
 class DataSet(Strict):
@@ -40,13 +40,13 @@ class DataSet(Strict):
     citation: str = ""
     unit: Literal["sample", "token"]
     """What the sizes are of."""
-    samples: Stated[Annotated[int, Field(gt=0)]] | None = None
+    samples: DatasetFigure[Annotated[int, Field(gt=0)]] | None = None
     """How many there are to train on."""
-    stored: Stated[units.Bytes]
+    stored: DatasetFigure[units.Bytes]
     """Bytes read from disk."""
-    decoded: Stated[units.Bytes]
+    decoded: DatasetFigure[units.Bytes]
     """Bytes handed to the device."""
-    decoding: Stated[Annotated[float, Field(ge=0)]]
+    decoding: DatasetFigure[Annotated[float, Field(ge=0)]]
     """Clock cycles of one core of the host."""
     sources: dict[str, str] = Field(default_factory=dict)
     """Citations by short name."""

@@ -25,7 +25,7 @@ from ridgeline.workload.ops.linear_attention import (
     delta_rule_step,
 )
 from ridgeline.workload.ops.routing import COMBINE, DISPATCH
-from ridgeline.workload.ops.state_space import Sizes, chunk_scan
+from ridgeline.workload.ops.state_space import StateSpaceSizes, chunk_scan
 
 ELEMENTWISE = {
     "add": ("add", 2), "mul": ("broadcast-multiply", 2), "div": ("divide", 2),
@@ -294,7 +294,7 @@ def delta_rule_graph(
     return _graph(b, run(b, "delta", sequences, positions, heads, format))
 
 
-def scan_graph(sequences: int, positions: int, sizes: Sizes, format: str = "bf16") -> Graph:
+def scan_graph(sequences: int, positions: int, sizes: StateSpaceSizes, format: str = "bf16") -> Graph:
     """Write the scan of a Mamba-2 layer, chunk by chunk, without its convolution."""
     b = _builder(f"scan of {sizes.heads} heads")
     return _graph(b, chunk_scan(b, "scan", sequences, positions, sizes, format))

@@ -78,7 +78,7 @@ class MemoryPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Peak:
+class MemoryPeak:
     """The fullest moment: while `op` runs, `bytes_by_kind` are held."""
 
     op: str
@@ -185,16 +185,16 @@ def _take(
     given[last][kind] = given[last].get(kind, 0) + size
 
 
-def peak(graph: Graph, *, gradients_persist: bool = False) -> Peak:
+def peak(graph: Graph, *, gradients_persist: bool = False) -> MemoryPeak:
     """Return the fullest moment of a graph whose ops run in order."""
     plan = memory_entries(graph, gradients_persist=gradients_persist)
     now = dict(plan.initial)
-    total, fullest = -1, Peak("", plan.initial)
+    total, fullest = -1, MemoryPeak("", plan.initial)
     for op, entries in zip(graph.ops, plan.entries, strict=True):
         for entry in entries:
             now[entry.kind] += entry.start_bytes
         if sum(now.values()) > total:
-            total, fullest = sum(now.values()), Peak(op.name, dict(now))
+            total, fullest = sum(now.values()), MemoryPeak(op.name, dict(now))
         for entry in entries:
             now[entry.kind] += entry.end_bytes
     return fullest

@@ -8,7 +8,7 @@ from ridgeline.workload.graph import Graph, Op, Pass, Role
 
 
 @dataclass(frozen=True, slots=True)
-class LayerRow:
+class LayerSummary:
     """One layer of a network.
 
     Attributes
@@ -32,7 +32,7 @@ class LayerRow:
     activation_bytes: int
 
 
-def layer_table(graph: Graph) -> list[LayerRow]:
+def layer_table(graph: Graph) -> list[LayerSummary]:
     """Return one row per layer, in the order in which the forward pass meets them."""
     layers: dict[str, list[Op]] = {}
     owners: dict[str, str] = {}
@@ -48,10 +48,10 @@ def layer_table(graph: Graph) -> list[LayerRow]:
     return [_row(graph, name, ops, parameters[name]) for name, ops in layers.items()]
 
 
-def _row(graph: Graph, name: str, ops: list[Op], parameters: int) -> LayerRow:
+def _row(graph: Graph, name: str, ops: list[Op], parameters: int) -> LayerSummary:
     main = next((op for op in ops if op.kind != "cast"), ops[0])
     new = [t for op in ops for t in (op.outputs[1:] if op.in_place else op.outputs)]
-    return LayerRow(
+    return LayerSummary(
         name,
         main.kind,
         graph.tensors[ops[-1].outputs[0]].shape,

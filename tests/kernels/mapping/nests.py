@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from ridgeline.kernels.mapping.mapping import OPERANDS, LevelLoops, Loop, Mapping
-from ridgeline.kernels.mapping.nest import Nest, nest_of
+from ridgeline.kernels.mapping.mapping import OPERANDS, LevelLoops, TileLoop, Mapping
+from ridgeline.kernels.mapping.nest import ContractionNest, nest_of
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 PASSES = [Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT]
@@ -34,32 +34,32 @@ def convs(draw: st.DrawFn, largest: int = 6) -> Conv:
     )  # fmt: skip
 
 
-nests: st.SearchStrategy[Nest] = st.one_of(
+nests: st.SearchStrategy[ContractionNest] = st.one_of(
     st.builds(nest_of, gemms()), st.builds(nest_of, convs(), st.sampled_from(PASSES))
 )
 
 
 @st.composite
-def mappings(draw: st.DrawFn, nest: Nest, bypass: bool = True) -> Mapping:
+def mappings(draw: st.DrawFn, nest: ContractionNest, bypass: bool = True) -> Mapping:
     """Any loops, in any order, with any factors that cover the nest."""
     count = draw(st.integers(2, 4))
     kept = [OPERANDS] + [
         tuple(x for x in OPERANDS if not bypass or draw(st.integers(0, 3)))
         for _ in range(count - 1)
     ]
-    split: list[list[Loop]] = [[] for _ in range(count)]
-    spatial: list[list[Loop]] = [[], []]
+    split: list[list[TileLoop]] = [[] for _ in range(count)]
+    spatial: list[list[TileLoop]] = [[], []]
     for dim, size in nest.size.items():
         left = size
         for where in range(count - 1, 0, -1):
             factor = draw(st.integers(1, left))
-            split[where].append(Loop(dim, factor))
+            split[where].append(TileLoop(dim, factor))
             left = -(-left // factor)
         if left > 1 and draw(st.booleans()):
             factor = draw(st.integers(2, left))
-            spatial[draw(st.integers(0, 1))].append(Loop(dim, factor))
+            spatial[draw(st.integers(0, 1))].append(TileLoop(dim, factor))
             left = -(-left // factor)
-        split[0].append(Loop(dim, left))
+        split[0].append(TileLoop(dim, left))
     levels = tuple(
         LevelLoops(f"level{i}", tuple(draw(st.permutations(split[i]))), kept[i])
         for i in range(count)

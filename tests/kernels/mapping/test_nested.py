@@ -19,10 +19,10 @@ from ridgeline.hardware import Device, load_device
 from ridgeline.kernels.mapping.axes import dims_of
 from ridgeline.kernels.mapping.choices import PIXELS, PLACE, POINTS, REPRESENTATIVE_FIELDS, SELF
 from ridgeline.kernels.mapping.footprint import Ints
-from ridgeline.kernels.mapping.machine import Buffer, Machine, levels_of, problem
+from ridgeline.kernels.mapping.machine import Buffer, MappingMachine, levels_of, problem
 from ridgeline.kernels.mapping.mapper import NESTED
 from ridgeline.kernels.mapping.nest import nest_of
-from ridgeline.kernels.mapping.nested import Search
+from ridgeline.kernels.mapping.nested import MultiLevelSearch
 from ridgeline.kernels.mapping.parts import parts
 from ridgeline.kernels.mapping.pipeline import FASTEST, TIME, Shape
 from ridgeline.kernels.mapping.search import ORDERS
@@ -43,7 +43,7 @@ def buffers(draw: st.DrawFn) -> Buffer:
 
 
 @st.composite
-def deep_machines(draw: st.DrawFn, most: int = 2) -> Machine:
+def deep_machines(draw: st.DrawFn, most: int = 2) -> MappingMachine:
     nearer = draw(st.lists(buffers(), min_size=1, max_size=most))
     return draw(machines())._replace(nearer=tuple(nearer), near_byte_s=0.0, split=None)
 
@@ -51,11 +51,11 @@ def deep_machines(draw: st.DrawFn, most: int = 2) -> Machine:
 class Parts:
     """The contraction of any tile, from its place alone: no two of them are taken to be alike."""
 
-    def __init__(self, contraction: Contraction, machine: Machine, mapper: str) -> None:
+    def __init__(self, contraction: Contraction, machine: MappingMachine, mapper: str) -> None:
         self.groups = dims_of(*contraction)
         axes, self.shape, _, engine = problem(*contraction, machine)
         self.axes = [axes]
-        self.search = Search(levels_of(machine), engine, NESTED[mapper], FASTEST)  # type: ignore[index]
+        self.search = MultiLevelSearch(levels_of(machine), engine, NESTED[mapper], FASTEST)  # type: ignore[index]
         self.stack: list[tuple[Within, Extents, Ints]] = []
 
     def of(self, outer: Within, extents: Extents, axes: Ints, tile: Within) -> Ints:
@@ -96,7 +96,7 @@ deep = st.one_of(
 )
 
 
-halo = Machine(
+halo = MappingMachine(
     arrays=None, cycle_s=1.0, mac_s=0.25, near_byte_s=0.0,
     capacities=(math.inf, math.inf, math.inf, 200.0), double=True, shared_port=True,
     byte_s=0.03125, latency_s=0.0, far_byte_j=8.0, near_byte_j=1.0, idle_w=0.5,
@@ -111,7 +111,7 @@ halo = Machine(
 @settings(max_examples=25, deadline=None)
 @given(contraction=deep, machine=deep_machines(), mapper=st.sampled_from(["fast", "optimal"]))
 def test_what_is_found_is_what_is_played(
-    contraction: Contraction, machine: Machine, mapper: str
+    contraction: Contraction, machine: MappingMachine, mapper: str
 ) -> None:
     """Seconds and words over every border, element by element through all levels."""
     found = mapped(contraction, machine, mapper)
@@ -143,7 +143,7 @@ def test_what_is_found_is_what_is_played(
     mapper=st.sampled_from(["fast", "optimal"]),
 )
 def test_the_search_is_brute_force_over_all_levels(
-    contraction: Contraction, machine: Machine, mapper: str
+    contraction: Contraction, machine: MappingMachine, mapper: str
 ) -> None:
     densities = NESTED[mapper]  # type: ignore[index]
     axes = problem(*contraction, machine)[0]
@@ -171,15 +171,15 @@ def test_the_search_is_brute_force_over_all_levels(
 
 
 def deep_problem(
-    contraction: Contraction, machine: Machine, mapper: str, pruned: bool
-) -> tuple[Search, Ints, Shape]:
+    contraction: Contraction, machine: MappingMachine, mapper: str, pruned: bool
+) -> tuple[MultiLevelSearch, Ints, Shape]:
     axes, shape, _, engine = problem(*contraction, machine)
-    return Search(levels_of(machine), engine, NESTED[mapper], FASTEST, pruned), axes, shape  # type: ignore[index]
+    return MultiLevelSearch(levels_of(machine), engine, NESTED[mapper], FASTEST, pruned), axes, shape  # type: ignore[index]
 
 
 @settings(max_examples=15, deadline=None)
 @given(contraction=deep, machine=deep_machines(), mapper=st.sampled_from(["fast", "optimal"]))
-def test_pruning_loses_nothing(contraction: Contraction, machine: Machine, mapper: str) -> None:
+def test_pruning_loses_nothing(contraction: Contraction, machine: MappingMachine, mapper: str) -> None:
     results = []
     for pruned in (True, False):
         search, axes, shape = deep_problem(contraction, machine, mapper, pruned)

@@ -18,15 +18,15 @@ from ridgeline.kernels.mapping.axes import dims_of
 from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
 from ridgeline.kernels.mapping.choices import FEW, MANY, tile_extents
 from ridgeline.kernels.mapping.compute import FAR
-from ridgeline.kernels.mapping.machine import Machine, Split, problem
+from ridgeline.kernels.mapping.machine import MappingMachine, Split, problem
 from ridgeline.kernels.mapping.mapped import Mapped, mapping_of
 from ridgeline.kernels.mapping.mapper import Base, Objective, goal_of, map_contraction
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.search import ORDERS, best
 from ridgeline.kernels.mapping.space import listed
 from ridgeline.kernels.mapping.traffic import traffic
-from ridgeline.kernels.systolic.closed_form import Schedule
-from ridgeline.kernels.systolic.partition import Arrays, Network
+from ridgeline.kernels.systolic.closed_form import FoldSchedule
+from ridgeline.kernels.systolic.partition import Arrays, ArrayChain
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 Contraction = tuple[Gemm | Conv, Pass]
@@ -42,15 +42,15 @@ def arrays(draw: st.DrawFn) -> Arrays:
     )
     fold = draw(st.sampled_from(["serial", "pipelined", "overlapped"]))
     edge = draw(st.sampled_from(["exact", "full"]))
-    network = draw(st.sampled_from([None, Network(1, 2.0)]))
-    schedules = tuple(Schedule(flow, fold, edge) for flow in flows)
+    network = draw(st.sampled_from([None, ArrayChain(1, 2.0)]))
+    schedules = tuple(FoldSchedule(flow, fold, edge) for flow in flows)
     number, multicast = draw(st.integers(1, 3)), draw(st.booleans())
     sides = draw(st.integers(1, 4)), draw(st.integers(1, 4))
     return Arrays(*sides, number, schedules, network, multicast)
 
 
 @st.composite
-def machines(draw: st.DrawFn, **fixed: object) -> Machine:
+def machines(draw: st.DrawFn, **fixed: object) -> MappingMachine:
     capacity = float(draw(st.integers(200, 2000)))
     near_byte_s = draw(st.sampled_from([0.0, 0.125]))
     past = draw(st.sampled_from(["", "", "a", "b", "c", "ab", "bc"]))
@@ -60,7 +60,7 @@ def machines(draw: st.DrawFn, **fixed: object) -> Machine:
         (a, b, c), (near_byte_s, 0.0, 0.0, far_byte_s), (capacity, math.inf, math.inf),
         (1.0, 1.0, 1.0), tuple("far" if operand in past else "near" for operand in "abc"),  # type: ignore[arg-type]
     )  # fmt: skip
-    return Machine(
+    return MappingMachine(
         arrays=draw(st.one_of(st.none(), arrays())),
         cycle_s=1.0,
         mac_s=0.25,
@@ -76,7 +76,7 @@ def machines(draw: st.DrawFn, **fixed: object) -> Machine:
     )  # fmt: skip
 
 
-def play_of(contraction: Contraction, extents: tuple, order: tuple, machine: Machine) -> Played:
+def play_of(contraction: Contraction, extents: tuple, order: tuple, machine: MappingMachine) -> Played:
     loops, pass_ = contraction
     groups = dims_of(loops, pass_)
     named = {
@@ -87,7 +87,7 @@ def play_of(contraction: Contraction, extents: tuple, order: tuple, machine: Mac
     return play(nest_of(loops, pass_), groups, named, order, machine)
 
 
-def mapped(contraction: Contraction, machine: Machine, mapper: str) -> Mapped | None:
+def mapped(contraction: Contraction, machine: MappingMachine, mapper: str) -> Mapped | None:
     try:
         return map_contraction(*contraction, machine, mapper)  # type: ignore[arg-type]
     except RidgelineError:
@@ -97,7 +97,7 @@ def mapped(contraction: Contraction, machine: Machine, mapper: str) -> Mapped | 
 @settings(max_examples=100, deadline=None)
 @given(contraction=contractions, machine=machines(), mapper=st.sampled_from(["fast", "optimal"]))
 def test_what_the_search_finds_is_what_is_played(
-    contraction: Contraction, machine: Machine, mapper: str
+    contraction: Contraction, machine: MappingMachine, mapper: str
 ) -> None:
     found = mapped(contraction, machine, mapper)
     if found is None:
@@ -126,7 +126,7 @@ def test_what_the_search_finds_is_what_is_played(
     machine=machines(),
     dense=st.booleans(),
 )
-def test_the_search_is_brute_force(contraction: Contraction, machine: Machine, dense: bool) -> None:
+def test_the_search_is_brute_force(contraction: Contraction, machine: MappingMachine, dense: bool) -> None:
     """Every listed tiling in every order, played element by element: none is faster."""
     found = mapped(contraction, machine, "optimal" if dense else "fast")
     all_ = everything(contraction, machine, MANY if dense else FEW)
@@ -135,7 +135,7 @@ def test_the_search_is_brute_force(contraction: Contraction, machine: Machine, d
         assert (math.inf if found is None else found.time_s) == pytest.approx(fastest, rel=1e-12)
 
 
-def everything(contraction: Contraction, machine: Machine, density: int) -> list[Played] | None:
+def everything(contraction: Contraction, machine: MappingMachine, density: int) -> list[Played] | None:
     """Play all that fits; None if that is too much."""
     starts, table, _ = listed(problem(*contraction, machine)[0], density)
     tables = [table[starts[i] : starts[i + 1], :3].tolist() for i in range(4)]
@@ -161,7 +161,7 @@ def test_of_equal_times_the_least_traffic_wins(
     contraction: Contraction, byte_s: float, capacity: int, energy: bool
 ) -> None:
     """Seconds are sums that rounding makes unequal: what differs by that counts as equal."""
-    machine = Machine(
+    machine = MappingMachine(
         arrays=None, cycle_s=1.0, mac_s=0.3, near_byte_s=0.0,
         capacities=(math.inf, math.inf, math.inf, float(capacity)), double=True, shared_port=True,
         byte_s=byte_s, latency_s=0.0, far_byte_j=0.7, near_byte_j=0.0, idle_w=0.0,
@@ -185,7 +185,7 @@ def test_of_equal_times_the_least_traffic_wins(
 def test_an_empty_last_store_waits_for_nothing() -> None:
     """Both columns of the output read padding alone: their gradient stores no element."""
     conv = Conv(1, 1, 1, 1, 1, 1, 1, stride=(1, 2), padding=(0, 1))
-    machine = Machine(
+    machine = MappingMachine(
         arrays=None, cycle_s=1.0, mac_s=0.25, near_byte_s=0.0,
         capacities=(math.inf, math.inf, math.inf, 200.0), double=True, shared_port=True,
         byte_s=0.03125, latency_s=1.0, far_byte_j=8.0, near_byte_j=1.0, idle_w=0.5,
@@ -202,7 +202,7 @@ def test_an_empty_last_store_waits_for_nothing() -> None:
     objective=st.sampled_from(["time", "energy", "edp"]), dense=st.booleans(),
 )  # fmt: skip
 def test_pruning_loses_nothing(
-    contraction: Contraction, machine: Machine, objective: Objective, dense: bool
+    contraction: Contraction, machine: MappingMachine, objective: Objective, dense: bool
 ) -> None:
     """With and without bounds the search ends at the same combination, ties included."""
     check_pruning(problem(*contraction, machine), objective, dense)
@@ -220,8 +220,8 @@ def check_pruning(given_: tuple, objective: Objective, dense: bool) -> None:
 def test_sums_go_out_while_the_next_ones_begin() -> None:
     """Stores of sums in two parts pass beside the first part, where there is room for them."""
     conv = Conv(1, 90, 14, 14, 94, 3, 3, stride=(2, 2), padding=(1, 1))
-    how = [Schedule(flow, "serial", "exact") for flow in ("is", "ws")]
-    machine = Machine(
+    how = [FoldSchedule(flow, "serial", "exact") for flow in ("is", "ws")]
+    machine = MappingMachine(
         arrays=Arrays(32, 8, 4, tuple(how)), cycle_s=1 / 1.5e9, mac_s=0.0, near_byte_s=0.0,
         capacities=(math.inf, math.inf, math.inf, 49676.0), double=True, shared_port=True,
         byte_s=1 / 8.633e10, latency_s=0.0, far_byte_j=3e-11, near_byte_j=4e-12, idle_w=53.0,
@@ -258,8 +258,8 @@ large = st.one_of(
         st.sampled_from(PASSES),
     ),
 )  # fmt: skip
-big = Machine(
-    Arrays(32, 16, 4, (Schedule("ws", edge="full"), Schedule("os")), Network(5, 8.0)),
+big = MappingMachine(
+    Arrays(32, 16, 4, (FoldSchedule("ws", edge="full"), FoldSchedule("os")), ArrayChain(5, 8.0)),
     1e-9, 0.0, 1e-12, (math.inf, math.inf, math.inf, 2e5), True, True, 1e-11, 0.0, 1e-10, 1e-12,
     10.0, (2.0, 2.0, 2.0, 4.0), "hbm", "sram",
 )  # fmt: skip

@@ -13,13 +13,13 @@ from nests import convs, gemms, mappings, nests
 from oracles.mapping_trace import Trace, elements, index_of, points
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.footprint import count_touched
-from ridgeline.kernels.mapping.mapping import LevelLoops, Loop, Mapping
-from ridgeline.kernels.mapping.nest import Nest, nest_of
+from ridgeline.kernels.mapping.mapping import LevelLoops, TileLoop, Mapping
+from ridgeline.kernels.mapping.nest import ContractionNest, nest_of
 from ridgeline.kernels.mapping.traffic import pack_axes, traffic
 from ridgeline.workload.graph import Conv, Gemm
 
 
-def check(nest: Nest, mapping: Mapping) -> None:
+def check(nest: ContractionNest, mapping: Mapping) -> None:
     shuffled = random.Random(0)
     a, b = (
         {
@@ -84,9 +84,9 @@ def test_the_textbook_orders_of_a_product() -> None:
         "mkn": (m * k, k * n * 5, m * n * 4, m * n * 3),
     }
     trips = {"m": 5, "n": 3, "k": 4}
-    inner = tuple(Loop(dim, 8) for dim in "mnk")
+    inner = tuple(TileLoop(dim, 8) for dim in "mnk")
     for order, (a, b, stores, loads) in want.items():
-        outer = tuple(Loop(dim, trips[dim]) for dim in order)
+        outer = tuple(TileLoop(dim, trips[dim]) for dim in order)
         mapping = Mapping((LevelLoops("far", outer), LevelLoops("near", inner)))
         moved = {x.operand: x for x in traffic(nest, mapping)}
         assert (moved["a"].loads, moved["b"].loads) == (a, b)
@@ -95,13 +95,13 @@ def test_the_textbook_orders_of_a_product() -> None:
 
 def test_a_mapping_that_does_not_fit_its_nest() -> None:
     nest = nest_of(Gemm(4, 4, 4))
-    whole = tuple(Loop(dim, 4) for dim in "mnk")
+    whole = tuple(TileLoop(dim, 4) for dim in "mnk")
     far, near = LevelLoops("far"), LevelLoops("near", whole)
     traffic(nest, Mapping((far, near)))
     bad = {
-        "no dimension 'o'": Mapping((far, LevelLoops("near", (*whole, Loop("o", 1))))),
-        "cover 2 of 4": Mapping((far, LevelLoops("near", (*whole[:2], Loop("k", 2))))),
-        "at least 1": Mapping((far, near), rows=(Loop("k", 0),)),
+        "no dimension 'o'": Mapping((far, LevelLoops("near", (*whole, TileLoop("o", 1))))),
+        "cover 2 of 4": Mapping((far, LevelLoops("near", (*whole[:2], TileLoop("k", 2))))),
+        "at least 1": Mapping((far, near), rows=(TileLoop("k", 0),)),
         "keeps a, b and c": Mapping((LevelLoops("far", keeps=("a",)), near)),
     }
     for message, mapping in bad.items():

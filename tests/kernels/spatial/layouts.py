@@ -8,16 +8,16 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ridgeline.kernels.spatial.clock import Machine
-from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, Layout, Loop, Nest
+from ridgeline.kernels.spatial.clock import CycleMachine
+from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, SpatialLayout, TemporalLoop, ConvolutionNest
 
 LIMITS = {"n": 3, "g": 2, "k": 5, "c": 5, "p": 5, "q": 6, "r": 3, "s": 3}
 
 
 class Case(NamedTuple):
-    nest: Nest
-    layout: Layout
-    machine: Machine
+    nest: ConvolutionNest
+    layout: SpatialLayout
+    machine: CycleMachine
 
 
 @st.composite
@@ -25,7 +25,7 @@ def cases(draw: st.DrawFn) -> Case:
     """Any loop in an element, along rows or columns and, in up to two pieces, over tiles."""
     sizes = {d: draw(st.integers(1, limit)) for d, limit in LIMITS.items()}
     few = st.integers(1, 3)
-    nest = Nest(tuple(sizes.values()), (draw(few), draw(few)), (draw(few), draw(few)))
+    nest = ConvolutionNest(tuple(sizes.values()), (draw(few), draw(few)), (draw(few), draw(few)))
     element = {d: draw(st.integers(1, min(3, size))) for d, size in sizes.items()}
     spread: dict[str, dict[str, int]] = {"rows": {}, "columns": {}}
     for axis, other in (("rows", "columns"), ("columns", "rows")):
@@ -43,18 +43,18 @@ def cases(draw: st.DrawFn) -> Case:
     for at, d in enumerate(order):
         trips = draw(st.integers(1, left[d])) if d in order[at + 1 :] else left[d]
         left[d] = -(-left[d] // trips)
-        loops.append(Loop(d, trips))
+        loops.append(TemporalLoop(d, trips))
     words, flag = st.integers(1, 4), st.booleans()
-    machine = Machine(
+    machine = CycleMachine(
         *(draw(words) for _ in range(4)),
         *(draw(flag) for _ in range(5)),
         draw(few),
         draw(st.sampled_from([0, 0, 3, 7])),
     )
-    return Case(nest, Layout(element, spread["rows"], spread["columns"], tuple(loops)), machine)
+    return Case(nest, SpatialLayout(element, spread["rows"], spread["columns"], tuple(loops)), machine)
 
 
-def operands(nest: Nest, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def operands(nest: ConvolutionNest, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Random images, padding included, and filters."""
     n, g, k, c, p, q, r, s = nest.sizes
     height = (p - 1) * nest.stride[0] + (r - 1) * nest.dilation[0] + 1
@@ -66,7 +66,7 @@ def operands(nest: Nest, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64
     )
 
 
-def convolution(x: NDArray[np.int64], w: NDArray[np.int64], nest: Nest) -> NDArray[np.int64]:
+def convolution(x: NDArray[np.int64], w: NDArray[np.int64], nest: ConvolutionNest) -> NDArray[np.int64]:
     """Tap by tap with NumPy."""
     n, g, k, _, p, q, r, s = nest.sizes
     y = np.zeros((n, g, k, p, q), np.int64)

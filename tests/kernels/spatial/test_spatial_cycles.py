@@ -12,13 +12,13 @@ from layouts import Case, cases, convolution, operands
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.spatial import elements
-from ridgeline.kernels.spatial.clock import Machine
+from ridgeline.kernels.spatial.clock import CycleMachine
 from ridgeline.kernels.spatial.count import count, work_of
 from ridgeline.kernels.spatial.elements import element_level_product
-from ridgeline.kernels.spatial.nest import Layout, Loop, Nest, nest_of
+from ridgeline.kernels.spatial.nest import SpatialLayout, TemporalLoop, ConvolutionNest, nest_of
 from ridgeline.workload.graph import Conv, Gemm
 
-WIDE = Machine(1, 1, 1, 1, True, True, True, True, True, 1, 0)
+WIDE = CycleMachine(1, 1, 1, 1, True, True, True, True, True, 1, 0)
 
 
 @settings(max_examples=500, deadline=None)
@@ -40,7 +40,7 @@ def test_leaving_out_repeated_iterations_changes_nothing(case: Case) -> None:
 
 
 @settings(max_examples=150, deadline=None)
-@given(case=cases(), field=st.sampled_from(Machine._fields), more=st.integers(1, 5))
+@given(case=cases(), field=st.sampled_from(CycleMachine._fields), more=st.integers(1, 5))
 def test_a_better_array_is_never_slower(case: Case, field: str, more: int) -> None:
     now = getattr(case.machine, field)
     better = True if isinstance(now, bool) else now + more
@@ -66,8 +66,8 @@ def test_bounds(case: Case) -> None:
 
 
 def test_an_element_that_lacks_a_word_stops_the_array(monkeypatch: pytest.MonkeyPatch) -> None:
-    nest = Nest((1, 1, 1, 2, 1, 4, 1, 3))
-    layout = Layout({"s": 3}, {}, {}, (Loop("c", 2), Loop("q", 4)))
+    nest = ConvolutionNest((1, 1, 1, 2, 1, 4, 1, 3))
+    layout = SpatialLayout({"s": 3}, {}, {}, (TemporalLoop("c", 2), TemporalLoop("q", 4)))
     x, w = operands(nest, 0)
     plan = elements.plan_of(work_of(nest, layout))
     monkeypatch.setattr(
@@ -81,30 +81,30 @@ def test_a_row_stationary_pass_by_hand() -> None:
     # One row of 3 taps slides over 6 pixels: fill of 3 words and then one word a step of 3
     # multiplications; the last result leaves a cycle after the last multiplication.
     nest = nest_of(Conv(1, 1, 1, 6, 1, 1, 3))
-    found = count(nest, Layout({"s": 3}, {}, {}, (Loop("q", 4),)), WIDE)
+    found = count(nest, SpatialLayout({"s": 3}, {}, {}, (TemporalLoop("q", 4),)), WIDE)
     assert (found.cycles, found.busy_cycles) == (3 + 4 * 3 + 1, 12)
     assert (found.x_words, found.w_words, found.out_words) == (6, 3, 4)
 
 
 def test_multicast_sends_once_what_others_send_to_each() -> None:
     nest = nest_of(Gemm(1, 6, 5))
-    layout = Layout({}, {}, {"k": 6}, (Loop("c", 5),))
+    layout = SpatialLayout({}, {}, {"k": 6}, (TemporalLoop("c", 5),))
     assert count(nest, layout, WIDE).x_words == 5
     assert count(nest, layout, WIDE._replace(x_multicast=False)).x_words == 30
 
 
 def test_a_chain_of_neighbours_adds_up_before_its_sum_leaves() -> None:
     nest = nest_of(Gemm(1, 1, 8))
-    alone = count(nest, Layout({"c": 8}, {}, {}, ()), WIDE)
-    spread = count(nest, Layout({}, {"c": 8}, {}, ()), WIDE)
+    alone = count(nest, SpatialLayout({"c": 8}, {}, {}, ()), WIDE)
+    spread = count(nest, SpatialLayout({}, {"c": 8}, {}, ()), WIDE)
     assert alone.cycles == 8 + 8 + 1  # loads, multiplications, the sum leaves
     assert spread.cycles == 8 + 1 + 7 + 1  # loads, a multiplication, hops, the sum leaves
 
 
 def test_counting_a_large_layer_takes_few_steps() -> None:
     nest = nest_of(Conv(256, 256, 56, 56, 256, 3, 3, padding=(1, 1)))
-    loops = tuple(Loop(d, t) for d, t in zip("ncpkq", (256, 64, 4, 16, 56), strict=True))
-    layout = Layout({"s": 3, "c": 4, "k": 16}, {"r": 3}, {"p": 14}, loops)
+    loops = tuple(TemporalLoop(d, t) for d, t in zip("ncpkq", (256, 64, 4, 16, 56), strict=True))
+    layout = SpatialLayout({"s": 3, "c": 4, "k": 16}, {"r": 3}, {"p": 14}, loops)
     found = count(nest, layout, WIDE)
     assert found.steps == np.prod([loop.trips for loop in loops])
     assert found.busy_cycles == found.steps * 192
@@ -114,6 +114,6 @@ def test_counting_a_large_layer_takes_few_steps() -> None:
     ("tile", "strides", "dilations"), [*itertools.product((1, 3), (1, 2), (1, 2))]
 )
 def test_words_of_a_window(tile: int, strides: int, dilations: int) -> None:
-    nest = Nest((1, 1, 1, 1, 5, 5, 3, 3), (strides,) * 2, (dilations,) * 2)
+    nest = ConvolutionNest((1, 1, 1, 1, 5, 5, 3, 3), (strides,) * 2, (dilations,) * 2)
     places = {i * strides + j * dilations for i in range(tile) for j in range(3)}
     assert nest.words("x", {"p": tile, "q": 1, "r": 3}) == len(places)

@@ -13,21 +13,21 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.spatial import space
-from ridgeline.kernels.spatial.clock import Machine
+from ridgeline.kernels.spatial.clock import CycleMachine
 from ridgeline.kernels.spatial.constraints import FREE, Constraints
 from ridgeline.kernels.spatial.dataflows import DATAFLOWS
-from ridgeline.kernels.spatial.machine import Elements, Prices
-from ridgeline.kernels.spatial.nest import LOOPS, Layout, Loop, Nest, nest_of
+from ridgeline.kernels.spatial.machine import Elements, LayoutPrices
+from ridgeline.kernels.spatial.nest import LOOPS, SpatialLayout, TemporalLoop, ConvolutionNest, nest_of
 from ridgeline.kernels.spatial.search import _Search, best_layout, evaluate
 from ridgeline.workload.graph import Conv, Gemm
 
-NETWORKS = Machine(1, 2, 2, 1, True, True, True, False, True, 1, 2)
+NETWORKS = CycleMachine(1, 2, 2, 1, True, True, True, False, True, 1, 2)
 SMALL = Elements(
     2, 3, NETWORKS, (2, 4, 3), 10**6, 4.0, frozenset("xwy"), frozenset({"rows"}), ("any",)
 )
 
 
-def all_cycles(nest: Nest, elements: Elements) -> float:
+def all_cycles(nest: ConvolutionNest, elements: Elements) -> float:
     """Time of the best of all layouts of four loops, every one of them counted."""
     loops = [d for d in LOOPS if nest.size(d) > 1]
     lengths = {d: {-(-nest.size(d) // n) for n in range(1, nest.size(d) + 1)} for d in loops}
@@ -41,10 +41,10 @@ def all_cycles(nest: Nest, elements: Elements) -> float:
                 continue
             if math.prod(columns.values()) > elements.columns:
                 continue
-            base = Layout(element, rows, columns, ())
+            base = SpatialLayout(element, rows, columns, ())
             trips = {d: -(-nest.size(d) // base.array_tile[d]) for d in loops}
             for order in itertools.permutations(loops):
-                layout = replace(base, buffer=tuple(Loop(d, trips[d]) for d in order))
+                layout = replace(base, buffer=tuple(TemporalLoop(d, trips[d]) for d in order))
                 if elements.refusal(nest, layout) is None:
                     best = min(best, evaluate(nest, elements, layout).time_cycles)
     return best
@@ -59,20 +59,20 @@ def test_the_search_finds_what_counting_everything_finds(loops: Gemm | Conv) -> 
     assert found.time_cycles == all_cycles(nest_of(loops), SMALL)
 
 
-def every_layout(nest: Nest, elements: Elements) -> Iterator[Layout]:
+def every_layout(nest: ConvolutionNest, elements: Elements) -> Iterator[SpatialLayout]:
     """All layouts of the stated space, one after the other; the buffer splits any one loop."""
     for flow in DATAFLOWS[elements.dataflows[0]]:
         tiles = space.element_tiles(nest, elements, flow, FREE)
         axes = [space.spreads(nest, elements, flow, FREE, axis) for axis in ("rows", "columns")]
         orders = space.orders_of(nest, flow, FREE)
         for tile, rows, columns, order in itertools.product(tiles, *axes, orders):
-            base = Layout(tile, rows, columns, ())
+            base = SpatialLayout(tile, rows, columns, ())
             trips = [-(-nest.size(d) // base.array_tile[d]) for d in order]
-            loops = [Loop(d, trip) for d, trip in zip(order, trips, strict=True)]
+            loops = [TemporalLoop(d, trip) for d, trip in zip(order, trips, strict=True)]
             for cut, loop in enumerate(loops):
                 for most in range(1, loop.trips + 1):
-                    memory = (*loops[:cut], Loop(loop.of, -(-loop.trips // most)))
-                    buffer = (Loop(loop.of, most), *loops[cut + 1 :])
+                    memory = (*loops[:cut], TemporalLoop(loop.of, -(-loop.trips // most)))
+                    buffer = (TemporalLoop(loop.of, most), *loops[cut + 1 :])
                     layout = replace(base, buffer=buffer, memory=memory)
                     if elements.refusal(nest, layout) is None:
                         yield layout
@@ -80,7 +80,7 @@ def every_layout(nest: Nest, elements: Elements) -> Iterator[Layout]:
 
 few, width, flag = st.integers(1, 3), st.sampled_from([1, 2, 4]), st.booleans()
 nests = st.builds(
-    lambda sizes, *steps: Nest(tuple(sizes), steps[:2], steps[2:]),
+    lambda sizes, *steps: ConvolutionNest(tuple(sizes), steps[:2], steps[2:]),
     st.lists(st.sampled_from([1, 1, 1, 2, 3, 5]), min_size=8, max_size=8).filter(
         lambda sizes: 1 < math.prod(sizes) <= 60
     ),
@@ -89,7 +89,7 @@ nests = st.builds(
 machines = st.builds(
     Elements, few, few,
     st.builds(
-        Machine, width, width, width, width, flag, flag, flag, flag, flag, few,
+        CycleMachine, width, width, width, width, flag, flag, flag, flag, flag, few,
         st.sampled_from([0, 5]),
     ),
     st.tuples(few, few, few), st.sampled_from([6, 12, 30, 200]),
@@ -98,7 +98,7 @@ machines = st.builds(
     st.sampled_from([frozenset({"rows"}), frozenset({"rows", "columns"}), frozenset()]),
     st.sampled_from([(flow,) for flow in sorted(DATAFLOWS)]),
     st.builds(
-        Prices, st.sampled_from([0.0, 0.5]), st.sampled_from([0.0, 30.0]), st.just(1.0),
+        LayoutPrices, st.sampled_from([0.0, 0.5]), st.sampled_from([0.0, 30.0]), st.just(1.0),
         st.sampled_from([0.0, 5.0]), st.sampled_from([0.0, 0.3]), st.just(2.0),
         st.sampled_from(["time", "energy", "edp"]),
     ),
@@ -107,7 +107,7 @@ machines = st.builds(
 
 @settings(max_examples=25, deadline=None)
 @given(nest=nests, elements=machines)
-def test_no_layout_of_the_stated_space_ranks_better(nest: Nest, elements: Elements) -> None:
+def test_no_layout_of_the_stated_space_ranks_better(nest: ConvolutionNest, elements: Elements) -> None:
     ranks = [
         evaluate(nest, elements, layout).rank
         for layout in itertools.islice(every_layout(nest, elements), 1500)
@@ -124,10 +124,10 @@ def test_no_layout_of_the_stated_space_ranks_better(nest: Nest, elements: Elemen
 @settings(max_examples=150, deadline=None)
 @given(nest=nests, elements=machines, data=st.data())
 def test_words_in_closed_form_are_those_of_the_steps(
-    nest: Nest, elements: Elements, data: st.DataObject
+    nest: ConvolutionNest, elements: Elements, data: st.DataObject
 ) -> None:
     # The energy of words alone is counted in closed form; the steps are played afterwards.
-    prices = Prices(near_j=1.0, far_j=data.draw(st.sampled_from([0.0, 100.0])), objective="energy")
+    prices = LayoutPrices(near_j=1.0, far_j=data.draw(st.sampled_from([0.0, 100.0])), objective="energy")
     elements = replace(elements, prices=prices)
     try:
         search = _Search(nest, elements, DATAFLOWS[elements.dataflows[0]][0], FREE)
@@ -160,11 +160,11 @@ def test_more_of_anything_is_never_slower(m: int, n: int, k: int, flow: str, fie
 @given(
     nest=nests, less=machines,
     field=st.sampled_from(
-        ["rows", "columns", "buffer_words", "memory_width", "x", "w", "y", *Machine._fields[:9]]
+        ["rows", "columns", "buffer_words", "memory_width", "x", "w", "y", *CycleMachine._fields[:9]]
     ),
     more=st.integers(1, 4),
 )  # fmt: skip
-def test_no_resource_slows_an_array_down(nest: Nest, less: Elements, field: str, more: int) -> None:
+def test_no_resource_slows_an_array_down(nest: ConvolutionNest, less: Elements, field: str, more: int) -> None:
     less = replace(less, prices=less.prices._replace(objective="time"))
     try:
         before = best_layout(nest, less)
@@ -173,7 +173,7 @@ def test_no_resource_slows_an_array_down(nest: Nest, less: Elements, field: str,
     if field in {"x", "w", "y"}:
         room = tuple(n + more * (o == field) for n, o in zip(less.room, "xwy", strict=True))
         better = replace(less, room=room)
-    elif field in Machine._fields:
+    elif field in CycleMachine._fields:
         now = getattr(less.networks, field)
         wider = True if isinstance(now, bool) else now + more
         better = replace(less, networks=less.networks._replace(**{field: wider}))
@@ -212,7 +212,7 @@ def test_a_settled_factor_and_order_are_kept() -> None:
     found = best_layout(nest, SMALL, Constraints(settled=settled, ordered=("c", "k", "n")))
     assert found.layout.rows["c"] == 2
     assert found.layout.element["k"] == 3
-    assert Loop("n", 4) in found.layout.buffer
+    assert TemporalLoop("n", 4) in found.layout.buffer
     order = [loop.of for loop in found.layout.loops if loop.trips > 1]
     assert order == sorted(order, key=["c", "k", "n"].index)
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.array import Dataflow, Edge, Fold
 from ridgeline.kernels.systolic import gemm_cycles, systolic_gemm
-from ridgeline.kernels.systolic.closed_form import Schedule, layout, spans
+from ridgeline.kernels.systolic.closed_form import FoldSchedule, layout, spans
 
 DATAFLOWS: tuple[Dataflow, ...] = ("os", "ws", "is")
 FOLDS: tuple[Fold, ...] = ("overlapped", "pipelined", "serial")  # fastest first
@@ -22,12 +22,12 @@ sizes = st.integers(1, 40)
 cells = st.integers(1, 12)
 latencies = st.integers(1, 4)
 schedules = st.builds(
-    Schedule, st.sampled_from(DATAFLOWS), st.sampled_from(FOLDS), st.sampled_from(EDGES),
+    FoldSchedule, st.sampled_from(DATAFLOWS), st.sampled_from(FOLDS), st.sampled_from(EDGES),
     latencies, latencies, latencies,
 )  # fmt: skip
 
 
-def cycles(m: int, n: int, k: int, batch: int, rows: int, columns: int, how: Schedule) -> int:
+def cycles(m: int, n: int, k: int, batch: int, rows: int, columns: int, how: FoldSchedule) -> int:
     return spans(m, n, k, batch, rows, columns, how, max).total()
 
 
@@ -73,7 +73,7 @@ def test_latencies_by_hand() -> None:
 
 @given(sizes, sizes, sizes, sizes, cells, cells, schedules)
 def test_more_work_or_latency_is_never_faster(
-    m: int, n: int, k: int, batch: int, rows: int, columns: int, how: Schedule
+    m: int, n: int, k: int, batch: int, rows: int, columns: int, how: FoldSchedule
 ) -> None:
     base = cycles(m, n, k, batch, rows, columns, how)
     assert base >= -(-batch * m * n * k // (rows * columns))
@@ -88,7 +88,7 @@ def test_more_work_or_latency_is_never_faster(
 
 @given(sizes, sizes, sizes, sizes, cells, cells, schedules)
 def test_order_of_folds_and_edges(
-    m: int, n: int, k: int, batch: int, rows: int, columns: int, how: Schedule
+    m: int, n: int, k: int, batch: int, rows: int, columns: int, how: FoldSchedule
 ) -> None:
     by_fold = [cycles(m, n, k, batch, rows, columns, how._replace(fold=fold)) for fold in FOLDS]
     assert by_fold == sorted(by_fold)
@@ -98,7 +98,7 @@ def test_order_of_folds_and_edges(
 
 @given(sizes, sizes, sizes, sizes, cells, cells, schedules)
 def test_spans_sum_up(
-    m: int, n: int, k: int, batch: int, rows: int, columns: int, how: Schedule
+    m: int, n: int, k: int, batch: int, rows: int, columns: int, how: FoldSchedule
 ) -> None:
     spent = spans(m, n, k, batch, rows, columns, how, max)
     height, width, t = layout(how.dataflow, m, n, k)
@@ -114,7 +114,7 @@ def test_spans_sum_up(
     schedules, st.sampled_from([None, "2:4", "1:3"]),
 )  # fmt: skip
 def test_arrays_are_the_same_as_single_numbers(
-    shapes: list[tuple[int, ...]], how: Schedule, sparsity: str | None
+    shapes: list[tuple[int, ...]], how: FoldSchedule, sparsity: str | None
 ) -> None:
     if sparsity:
         how = how._replace(dataflow="ws")
@@ -182,7 +182,7 @@ def test_bad_input(options: dict[str, object], message: str) -> None:
 @settings(deadline=None)
 @given(sizes, sizes, sizes, cells, cells, schedules)
 def test_buffer_accesses_are_those_of_the_tiles(
-    m: int, n: int, k: int, rows: int, columns: int, how: Schedule
+    m: int, n: int, k: int, rows: int, columns: int, how: FoldSchedule
 ) -> None:
     found = systolic_gemm(m, n, k, rows, columns, *how[:3], batch=3)
     height, width, t = layout(how.dataflow, m, n, k)

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.kernels.systolic import gemm_cycles
-from ridgeline.kernels.systolic.closed_form import Schedule
+from ridgeline.kernels.systolic.closed_form import FoldSchedule
 from ridgeline.kernels.systolic.partition import (
     Arrays,
-    Network,
+    ArrayChain,
     best_partition,
     divided,
     reduction_cycles,
@@ -21,14 +21,14 @@ from ridgeline.kernels.systolic.partition import (
 
 sizes = st.integers(1, 60)
 networks = st.none() | st.builds(
-    Network, st.integers(0, 20), st.sampled_from([0.5, 1.0, 4.0, 64.0])
+    ArrayChain, st.integers(0, 20), st.sampled_from([0.5, 1.0, 4.0, 64.0])
 )
 arrays = st.builds(
     Arrays,
     rows=st.integers(1, 9), columns=st.integers(1, 9), number=st.integers(1, 6),
     schedules=st.lists(
         st.builds(
-            Schedule, st.sampled_from(["os", "ws", "is"]),
+            FoldSchedule, st.sampled_from(["os", "ws", "is"]),
             st.sampled_from(["serial", "pipelined", "overlapped"]),
             st.sampled_from(["exact", "full"]),
             st.integers(1, 3), st.integers(1, 3), st.integers(1, 3),
@@ -62,7 +62,7 @@ def test_more_arrays_and_faster_networks_are_never_slower(
     base = best_partition(m, n, k, batch, machine).cycles
     more = machine._replace(number=machine.number + 1)
     assert best_partition(m, n, k, batch, more).cycles <= base
-    connected = machine._replace(network=machine.network or Network(1, 1.0))
+    connected = machine._replace(network=machine.network or ArrayChain(1, 1.0))
     assert best_partition(m, n, k, batch, connected).cycles <= base
     assert connected.network is not None
     faster = connected._replace(network=connected.network._replace(words_per_cycle=128.0))
@@ -73,14 +73,14 @@ def test_more_arrays_and_faster_networks_are_never_slower(
 
 
 def test_one_array_is_the_closed_form() -> None:
-    machine = Arrays(32, 32, 1, (Schedule("ws"),))
+    machine = Arrays(32, 32, 1, (FoldSchedule("ws"),))
     assert best_partition(100, 200, 300, 2, machine).cycles == gemm_cycles(
         100, 200, 300, 32, 32, batch=2
     )
 
 
 def test_axes_that_are_split() -> None:
-    four = Arrays(16, 16, 4, (Schedule("os"),), Network(10, 16.0))
+    four = Arrays(16, 16, 4, (FoldSchedule("os"),), ArrayChain(10, 16.0))
     batch = best_partition(16, 16, 1000, 4, four)
     assert (batch.batch_parts, batch.reduction_cycles) == (4, 0)
     wide = best_partition(16, 64, 1000, 1, four)
@@ -93,7 +93,7 @@ def test_axes_that_are_split() -> None:
 
 
 def test_the_better_dataflow_is_taken() -> None:
-    either = Arrays(16, 16, 1, (Schedule("ws"), Schedule("is")))
+    either = Arrays(16, 16, 1, (FoldSchedule("ws"), FoldSchedule("is")))
     # 2,000 rows of A pass 3 tiles of B in 6,000 steps; 40 columns of B pass 125 tiles of A in
     # 5,000.
     assert best_partition(2000, 40, 16, 1, either).dataflow == "is"
@@ -102,7 +102,7 @@ def test_the_better_dataflow_is_taken() -> None:
 
 @pytest.mark.parametrize(("words", "parts"), [(1, 2), (10, 3), (64, 4), (1000, 7)])
 def test_reduction_is_that_of_a_ring_played_out(words: int, parts: int) -> None:
-    network, each = Network(5, 3.0), -(-words // parts)
+    network, each = ArrayChain(5, 3.0), -(-words // parts)
     bounds = [(min(p * each, words), min((p + 1) * each, words)) for p in range(parts)]
     sums = [[{array} for _ in range(words)] for array in range(parts)]
     cycles = 0
@@ -122,7 +122,7 @@ def test_reduction_is_that_of_a_ring_played_out(words: int, parts: int) -> None:
 
 
 def test_passes_count_the_words_of_all_arrays() -> None:
-    two = Arrays(16, 16, 2, (Schedule("ws"),))
+    two = Arrays(16, 16, 2, (FoldSchedule("ws"),))
     split = best_partition(1000, 64, 48, 1, two)
     assert (split.m_parts, split.n_parts) in {(2, 1), (1, 2)}
     # Each array reads its part of A once for each of its column folds, B as often as m is split.

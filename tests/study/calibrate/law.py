@@ -12,7 +12,7 @@ import numpy as np
 from ridgeline.kernels.traffic import streamed_bytes
 from ridgeline.study.calibrate import probes
 from ridgeline.study.calibrate.clock import Run, Stopwatch
-from ridgeline.study.calibrate.machine import Cache, Processor, processor
+from ridgeline.study.calibrate.machine import Cache, MeasuredProcessor, processor
 from ridgeline.study.calibrate.probes import Shape
 from ridgeline.workload.graph import Conv, Gemm
 
@@ -50,10 +50,10 @@ class Law:
 
         return run
 
-    def described(self) -> Processor:
+    def described(self) -> MeasuredProcessor:
         if self.device == "cpu":
             return processor()
-        return Processor("An accelerator", 100, (Cache(2, 2**25, 100),), 2**34, 2**18)
+        return MeasuredProcessor("An accelerator", 100, (Cache(2, 2**25, 100),), 2**34, 2**18)
 
     def product(self, gemm: Gemm, pass_: str, format_: str) -> Run | None:
         if gemm.batch > 1 and pass_ == "weight-gradient":

@@ -21,7 +21,7 @@ from ridgeline.study.calibrate.from_tables import TableCalibration, calibrate_fr
 from ridgeline.study.calibrate.kernel_tables import kernel_table, kind_of, read_kernels, read_table
 from ridgeline.study.calibrate.table_links import are_collectives, read_collectives
 from ridgeline.study.collective_point import CollectivePoint
-from ridgeline.study.validate.rows import SHIPPED, Row
+from ridgeline.study.validate.rows import SHIPPED, MeasuredRow
 
 MEASURED = SHIPPED / "measured"
 PRODUCTS = [(1 << i, 1 << j, 1 << k) for i in (9, 11, 13) for j in (9, 11, 12) for k in (8, 11, 13)]
@@ -47,7 +47,7 @@ def _bare(folder: Path, name: str, **more: object) -> str:
 
 def _times(device: Device, rows: Sequence[Mapping[str, object]]) -> list[float]:
     """Return what the calls of rows take on a device."""
-    table = [Row("made.csv", i, {k: str(v) for k, v in row.items()}) for i, row in enumerate(rows)]
+    table = [MeasuredRow("made.csv", i, {k: str(v) for k, v in row.items()}) for i, row in enumerate(rows)]
     calls = kernel_table(table, "made").calls
     return [float(time_s) for time_s in table_fit.predicted(calls, device)]
 
@@ -155,10 +155,10 @@ def test_aiconfigurator_attention_and_experts_are_read() -> None:
     experts = {"moe_dtype": "nvfp4", "num_tokens": "64", "hidden_size": "512", "inter_size": "256",
                "topk": "2", "num_experts": "8", "moe_tp_size": "1", "moe_ep_size": "2",
                "distribution": "uniform", "latency": "0.5"}  # fmt: skip
-    (call,) = kernel_table([Row("a.csv", 2, attention)], "b200").calls
+    (call,) = kernel_table([MeasuredRow("a.csv", 2, attention)], "b200").calls
     assert call.call.words == "decode, 4 x 32/32 heads of 128, 1 of 512"
     assert call.call.format == "bf16/kv-fp8"
-    assert kind_of([Row("a.csv", 2, experts)]).name == "aiconfigurator's experts"
+    assert kind_of([MeasuredRow("a.csv", 2, experts)]).name == "aiconfigurator's experts"
 
 
 def test_deepbench_columns_are_read(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from ridgeline.parallel.plans.programmed import programmed
 from ridgeline.parallel.plans.resolved import ResolvedPlan, resolved
 from ridgeline.software.stack import Stack
 from ridgeline.study.import_rows import llm
-from ridgeline.study.import_rows.normalised import Step
+from ridgeline.study.import_rows.normalised import NormalisedStep
 from ridgeline.study.validate.normal import NormalRow
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.model import Model
 
 
@@ -30,16 +30,16 @@ class Read(NamedTuple):
         return int(self.model.description["sequence"])
 
 
-def read(step: Step) -> Read:
+def read(step: NormalisedStep) -> Read:
     """Resolve a step that an importer read."""
     columns = {**step.columns(), "quantity": "step_time_s", "measured": "1"}
-    row = NormalRow.of(Row("t.csv", 2, columns))
+    row = NormalRow.of(MeasuredRow("t.csv", 2, columns))
     model, stack = row.point.load("model"), row.point.load("software")
     plan = resolved(row.point.load("plan"), stack, row.cluster, model)
     model = programmed(model, stack.kernels, row.cluster.device.year)
     return Read(model, row.cluster, plan, stack, step.device)
 
 
-def configuration(row: Row) -> Read:
+def configuration(row: MeasuredRow) -> Read:
     """Read a row about a language model with the usual columns."""
     return read(llm.step_of(row))

@@ -9,7 +9,7 @@ import pytest
 from ridgeline.study.import_rows import steps
 from ridgeline.study.import_rows.rules import rule, section
 from ridgeline.study.validate.normal import NormalRow
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.model import load_model
 
 EXAMPLES = "github:NVIDIA/DeepLearningExamples@729963d"
@@ -17,14 +17,14 @@ GNMT = f"{EXAMPLES} PyTorch/Translation/GNMT/README.md L1"
 COLUMNS = f"{EXAMPLES} TensorFlow/Recommendation/WideAndDeep/README.md L1"
 
 
-def row(**fields: str) -> Row:
+def row(**fields: str) -> MeasuredRow:
     values = dict.fromkeys((*steps.READS, "system", "nodes", "grad_accum", "seq_len", "xla"), "")
     values |= {
         "framework": "PyTorch", "model": "GNMT", "accelerator": "V100-SXM2-16GB", "n_accel": "1",
         "batch_per_accel": "128", "precision": "fp32", "throughput": "1", "unit": "tokens/s",
         "source": GNMT,
     }  # fmt: skip
-    return Row("table.csv", 2, {**values, **fields})
+    return MeasuredRow("table.csv", 2, {**values, **fields})
 
 
 def test_every_program_feeds_fields_that_its_network_has() -> None:
@@ -45,8 +45,8 @@ def test_tokens_a_second_are_those_that_are_no_padding() -> None:
     assert normal(row(source="a paper")).model_fields == ""
 
 
-def normal(read: Row) -> NormalRow:
-    return NormalRow.of(Row("t.csv", 2, {**read.values, **steps.normal(read)}))
+def normal(read: MeasuredRow) -> NormalRow:
+    return NormalRow.of(MeasuredRow("t.csv", 2, {**read.values, **steps.normal(read)}))
 
 
 def test_sizes_that_a_table_states_come_first() -> None:

@@ -9,7 +9,7 @@ import pytest
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.plans.resolved import ResolvedPlan
 from ridgeline.study.import_rows.columns import translated
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from study.import_rows.steps_read import Read, configuration
 
 BRIDGE = {
@@ -30,7 +30,7 @@ GPT = {
 
 
 def read(fields: dict[str, str], **more: str) -> Read:
-    return configuration(translated(Row("t.csv", 2, {**fields, **more})))
+    return configuration(translated(MeasuredRow("t.csv", 2, {**fields, **more})))
 
 
 def plan(fields: dict[str, str], **more: str) -> ResolvedPlan:

@@ -13,8 +13,8 @@ from ridgeline.study.import_rows.columns import translated
 from ridgeline.study.import_rows.memory import translated as translated_memory
 from ridgeline.study.import_rows.rules import rule
 from ridgeline.study.validate import validate
-from ridgeline.study.validate.pipeline import Stage, bubble_rate
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.pipeline import MeasuredStage, bubble_rate
+from ridgeline.study.validate.rows import MeasuredRow
 from study.import_rows.steps_read import configuration
 
 VTRAIN = (
@@ -36,7 +36,7 @@ def test_a_row_of_vtrain_is_a_plan_of_megatron(tmp_path: Path) -> None:
 
 
 def test_a_case_of_simumax_is_in_its_name() -> None:
-    row = Row("f", 2, {"case": "llama3_70b_l12_tp2_pp1_dp4_mbc8_cef", "real_ms": "1387.0",
+    row = MeasuredRow("f", 2, {"case": "llama3_70b_l12_tp2_pp1_dp4_mbc8_cef", "real_ms": "1387.0",
                        "real_alloc_GiB": "60.68"})  # fmt: skip
     made = translated(row)
     assert float(made.values["step_time_s"]) == pytest.approx(1.387)
@@ -67,14 +67,14 @@ def test_what_a_row_does_not_say_is_a_reason_to_skip_it(tmp_path: Path) -> None:
     assert "no measured" in reasons["d"]
 
 
-def row_of(**fields: str) -> Row:
+def row_of(**fields: str) -> MeasuredRow:
     plain = {
         "model": "GPT", "n_layers": "22", "hidden": "2304", "heads": "24", "seq_len": "1024",
         "accelerator": "A100-80GB", "n_accel": "8", "tp": "1", "pp": "8", "vpp": "1", "dp": "1",
         "micro_batch": "1", "global_batch_seqs": "24", "precision": "fp16", "recompute": "none",
         "sharding": "", "framework": "Megatron-LM 1F1B", "step_time_s": "1", "source": "s",
     }  # fmt: skip
-    return Row("f", 2, {**plain, **fields})
+    return MeasuredRow("f", 2, {**plain, **fields})
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def test_what_recipes_send_of_a_token(model: str, accelerator: str, dispatch: st
         "other": f"{container} NeMo Container",
     }  # fmt: skip
     of_bridge, of_core = (
-        configuration(Row("t.csv", 2, {**fields, "framework": framework})).stack.moe.dispatch
+        configuration(MeasuredRow("t.csv", 2, {**fields, "framework": framework})).stack.moe.dispatch
         for framework in ("Megatron-Bridge/NeMo", "Megatron-Core")
     )
     assert of_bridge == dispatch
@@ -274,7 +274,7 @@ def test_a_table_with_columns_for_degrees_must_say_one() -> None:
 
 
 def test_the_technique_of_a_memory_row_holds_its_plan() -> None:
-    row = Row("f", 2, {"technique": "Megatron-DeepSpeed full recompute, ZeRO-1 DP=2, GBS=64 bf16",
+    row = MeasuredRow("f", 2, {"technique": "Megatron-DeepSpeed full recompute, ZeRO-1 DP=2, GBS=64 bf16",
                        "quantity": "max GPU memory", "value": "40", "unit": "GB", "tp": "4",
                        "pp": "2", "n_accel": "16", "micro_batch": "1"})  # fmt: skip
     values = translated_memory(row).values
@@ -300,7 +300,7 @@ def test_software_is_found_by_the_beginning_of_its_name() -> None:
 def test_without_messages_the_bubble_is_the_published_one(
     name: str, stages: int, micro_batches: int
 ) -> None:
-    stage = Stage(2.0, 2.0, 1.0, 0.0, layers=2)
+    stage = MeasuredStage(2.0, 2.0, 1.0, 0.0, layers=2)
     chunks = 2 if SCHEDULES[name].interleaves else 1
     idle = SCHEDULES[name].bubble_s(stages, chunks, 2.0, 2.0, 1.0)
     busy = micro_batches * stage.total_s
@@ -309,7 +309,7 @@ def test_without_messages_the_bubble_is_the_published_one(
 
 
 def test_further_forwards_leave_the_published_bubble_of_zb_h2() -> None:
-    found = bubble_rate("zero-bubble-h2", 4, 12, Stage(2.0, 2.0, 1.0, 0.0, layers=1))
+    found = bubble_rate("zero-bubble-h2", 4, 12, MeasuredStage(2.0, 2.0, 1.0, 0.0, layers=1))
     idle = 3 * (2.0 + 2.0 - 2 * 1.0)
     assert found == pytest.approx(idle / (idle + 12 * 5.0), abs=1e-9)
 
@@ -357,7 +357,7 @@ def test_recipes_send_rows_of_experts_beside_another_micro_batch(
         "n_accel": "64", "micro_batch": "1", "global_batch_seqs": "128", "precision": "MXFP8",
         "source": "NVIDIA-NeMo/Megatron-Bridge", "framework": "Megatron-Bridge/NeMo",
     }  # fmt: skip
-    plan = configuration(Row("t.csv", 2, {**fields, **cells})).plan
+    plan = configuration(MeasuredRow("t.csv", 2, {**fields, **cells})).plan
     assert plan.stack.overlap.moe_a2a is beside
     fields["framework"] = fields["source"] = "Megatron-Core"
-    assert not configuration(Row("t.csv", 2, {**fields, **cells})).stack.overlap.moe_a2a
+    assert not configuration(MeasuredRow("t.csv", 2, {**fields, **cells})).stack.overlap.moe_a2a

@@ -14,7 +14,7 @@ from ridgeline.study.import_rows import llm
 from ridgeline.study.import_rows.columns import translated
 from ridgeline.study.import_rows.names import device_in, devices_in, network_in
 from ridgeline.study.validate import validate
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from study.import_rows.steps_read import Read, configuration
 
 PLAIN = {
@@ -25,7 +25,7 @@ PLAIN = {
 
 
 def read(values: dict[str, str]) -> Read:
-    return configuration(translated(Row("rows.csv", 2, values)))
+    return configuration(translated(MeasuredRow("rows.csv", 2, values)))
 
 
 def without(*names: str, **more: str) -> dict[str, str]:
@@ -120,12 +120,12 @@ def test_products_in_four_bits_where_a_row_says_so() -> None:
 def test_flops_of_a_row_count_what_its_framework_counts() -> None:
     rows = {
         framework: translated(
-            Row("t", 2, without("step_time_s", framework=framework, recompute="full"))
+            MeasuredRow("t", 2, without("step_time_s", framework=framework, recompute="full"))
         )
         for framework in ("NeMo", "Megatron-LM")
     }
     model, hardware = (
-        float(llm.normal(Row("t", 2, {**row.values, "tflops_per_accel": "100"}))["measured"])
+        float(llm.normal(MeasuredRow("t", 2, {**row.values, "tflops_per_accel": "100"}))["measured"])
         for row in rows.values()
     )
     assert hardware == pytest.approx(model * 4 / 3)
@@ -134,7 +134,7 @@ def test_flops_of_a_row_count_what_its_framework_counts() -> None:
 def test_maxtext_counts_parameters_and_half_of_attention() -> None:
     """Written out: 6 N a token, and 6 for each feature of heads, position and layer."""
     fields = without("step_time_s", model="Llama-2 7B", framework="MaxText", dp="8", tp="1", pp="1")
-    row = translated(Row("t", 2, {**fields, "n_accel": "8", "tflops_per_accel": "100"}))
+    row = translated(MeasuredRow("t", 2, {**fields, "n_accel": "8", "tflops_per_accel": "100"}))
     wanted = configuration(row)
     shape = wanted.model.description
     heads = shape["layers"] * shape["hidden"]

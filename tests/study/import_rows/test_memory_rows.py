@@ -7,7 +7,7 @@ import pytest
 from ridgeline.study.import_rows import imported
 from ridgeline.study.validate.memory import predict
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 
 L, H, A, S, B = 8, 1024, 16, 512, 4
 SHAPE = {
@@ -18,7 +18,7 @@ SHAPE = {
 
 
 def predicted(**fields: str) -> Outcome | Skipped:
-    return next(iter(predict(imported("memory", [Row("t", 2, {**SHAPE, **fields})]))))
+    return next(iter(predict(imported("memory", [MeasuredRow("t", 2, {**SHAPE, **fields})]))))
 
 
 def outcome(**fields: str) -> Outcome:

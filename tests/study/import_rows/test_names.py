@@ -15,7 +15,7 @@ from ridgeline.study.import_rows.rules import rule, section
 from ridgeline.study.import_rows.steps import network_of
 from ridgeline.study.validate import memory
 from ridgeline.study.validate.normal import NormalRow
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from study.import_rows.steps_read import Read, configuration, read
 
 
@@ -98,11 +98,11 @@ def test_layers_follow_from_a_name_and_a_width() -> None:
     values = {"model": "BLOOM-prequel 183B", "hidden": "14400", "heads": "96", "pp": "12",
               "n_accel": "384", "tp": "8", "accelerator": "A100-80GB", "micro_batch": "1",
               "global_batch_seqs": "2048", "precision": "fp16", "n_layers": ""}  # fmt: skip
-    wanted = configuration(Row("t", 2, values))
+    wanted = configuration(MeasuredRow("t", 2, values))
     assert wanted.model.network.layers == 72
     assert wanted.model.network.vocabulary == 250880
     with pytest.raises(RidgelineError, match="neither shape nor description of GPT"):
-        configuration(Row("t", 2, {**values, "model": "GPT"}))
+        configuration(MeasuredRow("t", 2, {**values, "model": "GPT"}))
 
 
 MEMORY = {
@@ -114,14 +114,14 @@ MEMORY = {
 
 
 def of_memory(**fields: str) -> memory.Outcome | memory.Skipped:
-    rows = imported("memory", [Row("t", 2, {**MEMORY, **fields})])
+    rows = imported("memory", [MeasuredRow("t", 2, {**MEMORY, **fields})])
     return next(iter(memory.predict(rows)))
 
 
 def test_activations_count_at_their_own_peak_and_scale_with_the_batch() -> None:
     small, large = (
         next(
-            iter(memory.predict(imported("memory", [Row("t", 2, {**MEMORY, "micro_batch": size})])))
+            iter(memory.predict(imported("memory", [MeasuredRow("t", 2, {**MEMORY, "micro_batch": size})])))
         )
         for size in ("2", "4")
     )
@@ -138,7 +138,7 @@ def test_activations_count_at_their_own_peak_and_scale_with_the_batch() -> None:
 )
 def test_what_words_do_not_say_is_a_reason(words: str, why: str) -> None:
     made = next(
-        iter(memory.predict(imported("memory", [Row("t", 2, {**MEMORY, "technique": words})])))
+        iter(memory.predict(imported("memory", [MeasuredRow("t", 2, {**MEMORY, "technique": words})])))
     )
     assert isinstance(made, memory.Skipped)
     assert why in made.reason
@@ -176,18 +176,18 @@ def test_lengths_that_sequences_are_padded_to() -> None:
         assert made.sequence == padded
 
 
-def _row(**values: str) -> Row:
+def _row(**values: str) -> MeasuredRow:
     filled = dict.fromkeys((*steps.READS, "seq_len", "data", "note", "system", "nodes"), "")
     basic = {"accelerator": "A100-SXM4-80GB", "n_accel": "1", "batch_per_accel": "32"}
-    return Row("t.csv", 2, {**filled, **basic, "precision": "tf32", **values})
+    return MeasuredRow("t.csv", 2, {**filled, **basic, "precision": "tf32", **values})
 
 
 def step(**values: str) -> Read:
     return read(steps.step_of(_row(**values)))
 
 
-def normal(row: Row) -> NormalRow:
-    return NormalRow.of(Row("t.csv", 2, {**row.values, **steps.normal(row)}))
+def normal(row: MeasuredRow) -> NormalRow:
+    return NormalRow.of(MeasuredRow("t.csv", 2, {**row.values, **steps.normal(row)}))
 
 
 def test_as_many_tokens_are_masked_as_of_the_whole_length() -> None:
@@ -296,11 +296,11 @@ def test_networks_and_plans_that_a_table_leaves_out_fill_its_empty_columns() -> 
         "framework": "MaxText", "tp": "", "micro_batch": "", "recompute": "", "sharding": "",
         "interconnect": "", "source": "github:AI-Hypercomputer/maxtext README.md",
     }  # fmt: skip
-    row = columns.translated(Row("rows.csv", 2, values))
+    row = columns.translated(MeasuredRow("rows.csv", 2, values))
     wanted = configuration(row)
     assert wanted.model.name == "maxtext-128b"
     assert (wanted.plan.tensor, wanted.plan.global_batch, wanted.plan.zero_stage) == (16, 256, 3)
-    given = columns.translated(Row("rows.csv", 2, {**values, "tp": "8"}))
+    given = columns.translated(MeasuredRow("rows.csv", 2, {**values, "tp": "8"}))
     assert given.text("tp") == "8"
 
 

@@ -13,7 +13,7 @@ from ridgeline.software.stack import Stack
 from ridgeline.study.import_rows import steps
 from ridgeline.study.import_rows.rules import rule
 from ridgeline.study.validate.normal import NormalRow
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from study.import_rows.steps_read import Read, read
 
 
@@ -65,7 +65,7 @@ def test_work_space_depends_on_framework_and_network() -> None:
 def test_whether_a_framework_runs_functions_op_by_op(
     framework: str, network: str, variant: str, xla: str, does: bool
 ) -> None:
-    table = Row("t.csv", 2, {"variant": variant, "xla": xla})
+    table = MeasuredRow("t.csv", 2, {"variant": variant, "xla": xla})
     facts = {"framework": framework, "network": network, "compiled": steps.compiled(table)}
     assert bool(rule("primitives", facts)) is does
 
@@ -136,10 +136,10 @@ def test_a_filter_is_no_kernel_of_a_framework() -> None:
     assert made(**row).predict() > 0
 
 
-def _row(**values: str) -> Row:
+def _row(**values: str) -> MeasuredRow:
     filled = dict.fromkeys((*steps.READS, "seq_len", "data", "note", "system", "nodes"), "")
     basic = {"accelerator": "A100-SXM4-80GB", "n_accel": "1", "batch_per_accel": "32"}
-    return Row("t.csv", 2, {**filled, **basic, "precision": "tf32", **values})
+    return MeasuredRow("t.csv", 2, {**filled, **basic, "precision": "tf32", **values})
 
 
 def step(**values: str) -> Read:
@@ -148,7 +148,7 @@ def step(**values: str) -> Read:
 
 def made(**values: Any) -> NormalRow:
     table = _row(throughput="1", unit="samples/s", **values)
-    return NormalRow.of(Row("t.csv", 2, {**table.values, **steps.normal(table)}))
+    return NormalRow.of(MeasuredRow("t.csv", 2, {**table.values, **steps.normal(table)}))
 
 
 def prepared_per_s(**values: str) -> float:

@@ -11,18 +11,18 @@ from ridgeline.study.import_rows import steps
 from ridgeline.study.import_rows.beside import Alone, in_source_words
 from ridgeline.study.validate import multi_device, shipped, validate
 from ridgeline.study.validate.outcome import Outcome
-from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.rows import MeasuredRow, read_rows
 
 COLUMNS = (*steps.READS, "system", "nodes", "grad_accum", "seq_len", "xla", "data")
 
 
-def row(line: int, **fields: str) -> Row:
+def row(line: int, **fields: str) -> MeasuredRow:
     values = {
         **dict.fromkeys(COLUMNS, ""), "suite": "any", "framework": "PyTorch", "model": "lenet5",
         "accelerator": "V100", "n_accel": "1", "batch_per_accel": "256", "precision": "fp32",
         "throughput": "1000", "unit": "images/s", "source": "here",
     }  # fmt: skip
-    return Row("table.csv", line, {**values, **fields})
+    return MeasuredRow("table.csv", line, {**values, **fields})
 
 
 EIGHT = {"n_accel": "8", "batch_per_accel": "32", "grad_accum": "2"}

@@ -13,20 +13,20 @@ from ridgeline.study.import_rows.rules import rule
 from ridgeline.study.validate import multi_device
 from ridgeline.study.validate.normal import NormalRow
 from ridgeline.study.validate.outcome import Outcome
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from study.import_rows.steps_read import Read, read
 
 CONVNETS = "NVIDIA/DeepLearningExamples@729963d PyTorch/Classification/ConvNets/README.md L1"
 
 
-def row(line: int = 2, **fields: str) -> Row:
+def row(line: int = 2, **fields: str) -> MeasuredRow:
     values = {
         "suite": "any", "framework": "PyTorch", "model": "lenet5", "variant": "",
         "accelerator": "V100-SXM2-16GB", "system": "DGX-1", "n_accel": "1", "nodes": "1",
         "batch_per_accel": "256", "grad_accum": "", "seq_len": "", "precision": "fp32", "xla": "",
         "data": "synthetic", "throughput": "1", "unit": "images/s", "note": "", "source": "any",
     }  # fmt: skip
-    return Row("table.csv", line, {**values, **fields})
+    return MeasuredRow("table.csv", line, {**values, **fields})
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def simulated(made: NormalRow, interval: int) -> Result:
 
 def normal(**fields: str) -> NormalRow:
     read = row(**fields)
-    return NormalRow.of(Row("t.csv", 2, {**read.values, **steps.normal(read)}))
+    return NormalRow.of(MeasuredRow("t.csv", 2, {**read.values, **steps.normal(read)}))
 
 
 @pytest.mark.parametrize("devices", ["1", "8"])

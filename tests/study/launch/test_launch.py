@@ -3,16 +3,16 @@ from pathlib import Path
 import pytest
 
 from ridgeline.errors import ConfigError
-from ridgeline.study.launch import Draft, Setting, frameworks, launch_choices, read_launch
+from ridgeline.study.launch import LaunchDraft, Setting, frameworks, launch_choices, read_launch
 from ridgeline.study.launch.interpolation import resolved
 from ridgeline.study.launch.options import Option, found_in, options
-from ridgeline.study.launch.sources import PLACEHOLDER, Source, hole, leaves, open_source
+from ridgeline.study.launch.sources import PLACEHOLDER, LaunchSource, hole, leaves, open_source
 
 DATA = Path(__file__).parents[2] / "data" / "launch"
 
 
-def draft(**plan: object) -> Draft:
-    made = Draft(Source("job.sh", ""), "any", model="gpt2", plan=dict(plan))
+def draft(**plan: object) -> LaunchDraft:
+    made = LaunchDraft(LaunchSource("job.sh", ""), "any", model="gpt2", plan=dict(plan))
     made.say("--tensor", "4", 3)
     return made
 
@@ -65,7 +65,7 @@ def test_a_placeholder_is_refused_only_where_the_value_is_needed() -> None:
 
 def test_a_file_without_a_network_is_refused() -> None:
     with pytest.raises(ConfigError, match="which network"):
-        Draft(Source("job.sh", ""), "any").job()
+        LaunchDraft(LaunchSource("job.sh", ""), "any").job()
 
 
 def test_data_parallelism_is_what_devices_leave() -> None:
@@ -143,10 +143,10 @@ def test_files_are_read_bounded_and_as_text(tmp_path) -> None:
 
 
 def test_sources_of_other_formats() -> None:
-    assert Source("a.json", '{"a": 1}').json == {"a": 1}
-    assert Source("a.toml", "[b]\na = 1\n").toml == {"b": {"a": 1}}
-    assert Source("a.toml", "a = 1\n[b]\na = 2\n").line_of("a", "b") == 3
-    for broken in (Source("a.json", "{"), Source("a.toml", "a =")):
+    assert LaunchSource("a.json", '{"a": 1}').json == {"a": 1}
+    assert LaunchSource("a.toml", "[b]\na = 1\n").toml == {"b": {"a": 1}}
+    assert LaunchSource("a.toml", "a = 1\n[b]\na = 2\n").line_of("a", "b") == 3
+    for broken in (LaunchSource("a.json", "{"), LaunchSource("a.toml", "a =")):
         with pytest.raises(ConfigError, match="not "):
             getattr(broken, broken.suffix[1:])
     assert list(leaves({"a": {"b": 1, "c": []}})) == [(("a", "b"), 1), (("a", "c"), [])]

@@ -3,7 +3,7 @@ import pytest
 from ridgeline.errors import ConfigError
 from ridgeline.study.launch.shell import follow, slurm_options
 from ridgeline.study.launch.shell_words import line_of, split
-from ridgeline.study.launch.sources import PLACEHOLDER, Source, plain
+from ridgeline.study.launch.sources import PLACEHOLDER, LaunchSource, plain
 
 
 def shown(word: str) -> str:
@@ -11,7 +11,7 @@ def shown(word: str) -> str:
 
 
 def commands(text: str, **set_: str) -> list[str]:
-    script = follow(Source("script.sh", text, set_))
+    script = follow(LaunchSource("script.sh", text, set_))
     return [" ".join(map(shown, command.words)) for command in script.commands]
 
 
@@ -88,7 +88,7 @@ def test_a_condition_that_the_file_leaves_open_makes_a_placeholder() -> None:
 
 
 def test_what_runs_only_perhaps_is_not_certain() -> None:
-    script = follow(Source("s.sh", "if [ -f x ]; then run a; fi; run b"))
+    script = follow(LaunchSource("s.sh", "if [ -f x ]; then run a; fi; run b"))
     assert [command.certain for command in script.commands] == [False, True]
 
 
@@ -109,9 +109,9 @@ def test_commands_that_are_given_as_text() -> None:
 
 
 def test_documents_are_kept_with_the_values_of_variables() -> None:
-    script = follow(Source("s.sh", 'Z=2\ncat <<E > c.json\n{"stage": $Z, "x": "\\$Z"}\nE\n'))
+    script = follow(LaunchSource("s.sh", 'Z=2\ncat <<E > c.json\n{"stage": $Z, "x": "\\$Z"}\nE\n'))
     assert plain(script.documents["c.json"]) == '{"stage": 2, "x": "$Z"}'
-    script = follow(Source("s.sh", "Z=2\ncat <<'E' > c.json\n$Z\nE\n"))
+    script = follow(LaunchSource("s.sh", "Z=2\ncat <<'E' > c.json\n$Z\nE\n"))
     assert plain(script.documents["c.json"]) == "$Z"
 
 
@@ -125,7 +125,7 @@ def test_slurm_options_set_the_variables_of_the_batch_system() -> None:
 
 def test_every_word_knows_its_line() -> None:
     text = 'A=(\n  --a 1\n  --b 2\n)\nB="--c 3 \\\n  --d 4"\nrun ${A[@]} $B --e\n'
-    (command,) = follow(Source("s.sh", text)).commands
+    (command,) = follow(LaunchSource("s.sh", text)).commands
     lines = {plain(word): line_of(word) for word in command.words}
     assert lines == {
         "run": 7, "--a": 2, "1": 2, "--b": 3, "2": 3, "--c": 5, "3": 5, "--d": 6, "4": 6, "--e": 7,
@@ -135,7 +135,7 @@ def test_every_word_knows_its_line() -> None:
 def test_other_files_are_followed_where_they_are_there(tmp_path) -> None:
     (tmp_path / "more.sh").write_text("A=5\n")
     path = tmp_path / "s.sh"
-    script = follow(Source(str(path), "source $(dirname $0)/more.sh\nsource gone.sh\nrun $A"))
+    script = follow(LaunchSource(str(path), "source $(dirname $0)/more.sh\nsource gone.sh\nrun $A"))
     assert [plain(word) for word in script.commands[0].words] == ["run", "5"]
     assert script.sources == [("gone.sh", 2)]
 
@@ -162,12 +162,12 @@ def test_split_keeps_placeholders_whole() -> None:
 )
 def test_what_cannot_be_followed_is_refused(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=r"shell: ") as error:
-        follow(Source("s.sh", text))
+        follow(LaunchSource("s.sh", text))
     assert message in str(error.value)
 
 
 def test_scripts_that_never_end_are_not_followed_for_ever() -> None:
     loops = "for a in $(seq 1 100); do " * 3 + "x=1; " + "done; " * 3
     with pytest.raises(ConfigError, match="too many commands"):
-        follow(Source("s.sh", loops))
+        follow(LaunchSource("s.sh", loops))
     assert commands("f() { f; }; f") == []

@@ -14,9 +14,9 @@ from ridgeline.study.import_rows import imported
 from ridgeline.study.import_rows.machines import machine_of
 from ridgeline.study.validate import collectives
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.rows import MeasuredRow, read_rows
 
-ROW = Row(
+ROW = MeasuredRow(
     "rows.csv",
     2,
     {
@@ -115,7 +115,7 @@ def call(framework: str, library: str = "NCCL", op: str = "all_gather") -> str:
         "framework": framework, "op": op, "dtype": "half", "ranks": "8", "nodes": "1",
         "ranks_per_node": "8", "bytes": "8192", "time_us": "20", "source": "a table",
     }  # fmt: skip
-    found = next(iter(collectives.predict(imported("collectives", [Row("calls.csv", 2, values)]))))
+    found = next(iter(collectives.predict(imported("collectives", [MeasuredRow("calls.csv", 2, values)]))))
     assert isinstance(found, Outcome), found
     return found.command
 

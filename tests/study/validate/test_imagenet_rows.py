@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from row_tables import made
 
-from ridgeline.study.import_rows.imagenet import Told, _device, _grouped, _precision, told
+from ridgeline.study.import_rows.imagenet import SourceFacts, _device, _grouped, _precision, told
 from ridgeline.study.import_rows.machines import machine_of
 
 IMAGENET = (
@@ -77,7 +77,7 @@ def test_what_sources_say_of_whole_runs() -> None:
     assert told("Das 2016").grouped == "fc*"
     assert not told("Akiba 2017 (PFN)").overlap
     assert "fp16" in told("Jia 2018 (Tencent)").formats
-    assert told("Ying 2018") == told("") == Told()
+    assert told("Ying 2018") == told("") == SourceFacts()
     assert told("Das 2016").source
 
 

@@ -30,7 +30,7 @@ from ridgeline.study.validate import (
 from ridgeline.study.validate.device_rows import device_rows, leave_one_out
 from ridgeline.study.validate.expert_all_to_all import sent_copies
 from ridgeline.study.validate.power_meter import NO_METER, PowerMeter, power_meter
-from ridgeline.study.validate.rows import MAX_BYTES, SHIPPED, Row, read_rows
+from ridgeline.study.validate.rows import MAX_BYTES, SHIPPED, MeasuredRow, read_rows
 from thoroughly import further
 
 KERNELS = (
@@ -155,9 +155,9 @@ def test_plain_products_have_commands_of_their_own(
 
 def test_events_of_pytorch_hold_the_launch_and_graphs_do_not() -> None:
     values = {"framework": "PyTorch", "version": "2.1.0"}
-    eager = measured.host_launch_s(Row("f", 1, values))
+    eager = measured.host_launch_s(MeasuredRow("f", 1, values))
     assert 10e-6 < eager < 40e-6
-    assert measured.host_launch_s(Row("f", 1, {"framework": "vllm", "version": "0.24.0"})) == 0
+    assert measured.host_launch_s(MeasuredRow("f", 1, {"framework": "vllm", "version": "0.24.0"})) == 0
 
 
 def test_what_neusight_states_stands_beside_the_same_rows() -> None:

@@ -13,8 +13,8 @@ from ridgeline.study.import_rows import mlperf
 from ridgeline.study.import_rows.machines import machine_of
 from ridgeline.study.import_rows.runs import (
     SUBMISSION,
-    Job,
-    Step,
+    WorkloadRun,
+    CatalogueStep,
     grown,
     run_of,
     step_of,
@@ -22,7 +22,7 @@ from ridgeline.study.import_rows.runs import (
     usual_precision,
     workload,
 )
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 
 
 def test_submissions_of_mlperf_leave_out_padding_and_multiply_in_narrow_formats() -> None:
@@ -51,14 +51,14 @@ def test_devices_are_those_of_nodes_that_a_name_counts(
     system: str, nodes: str, devices: int
 ) -> None:
     cells = {"system": system, "n_nodes": nodes, "accel_per_node": "4", "n_accel": ""}
-    row = Row("table.csv", 2, {**cells, "accelerator": "V100"})
+    row = MeasuredRow("table.csv", 2, {**cells, "accelerator": "V100"})
     assert mlperf._chips(row) == devices
 
 
 @pytest.mark.parametrize("system", ["eos_n64_ngc23.09", "pod", ""])
 def test_no_number_of_nodes_is_read_from_other_names(system: str) -> None:
     cells = {"system": system, "n_nodes": "", "accel_per_node": "8", "n_accel": ""}
-    assert not mlperf._chips(Row("table.csv", 2, {**cells, "accelerator": "H100"}))
+    assert not mlperf._chips(MeasuredRow("table.csv", 2, {**cells, "accelerator": "H100"}))
 
 
 def test_a_run_of_mlperf_takes_as_many_steps_as_its_samples_need(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_submission_runs_with_all_that_is_said_of_its_plan() -> None:
     photographs = {"benchmark": "resnet", "accelerator": "H100", "epochs_last_median": "35"}
     tokens = {"benchmark": "llama31_8b", "accelerator": "B200", "samples_last_median": "100000"}
     first, second = (
-        mlperf.normal(Row("a.csv", 2, {**cells, **of, **more, "global_batch_size": "800"}))
+        mlperf.normal(MeasuredRow("a.csv", 2, {**cells, **of, **more, "global_batch_size": "800"}))
         for more in (photographs, tokens)
     )
     assert first["overrides"] == "kernels.norm=fused;overlap.contention=false"
@@ -178,11 +178,11 @@ def test_gradient_accumulation_says_how_many_share_a_sample(
 ) -> None:
     tried: list[int] = []
 
-    def fits(step: Step) -> bool:
+    def fits(step: CatalogueStep) -> bool:
         tried.append(step.plan.get("tensor", 1))
         return False
 
-    monkeypatch.setattr(Step, "fits", fits)
+    monkeypatch.setattr(CatalogueStep, "fits", fits)
     adapters = run_of("llama2_70b_lora").work
     for accumulated, told, degrees in (
         (1, True, []),
@@ -191,7 +191,7 @@ def test_gradient_accumulation_says_how_many_share_a_sample(
         (1, False, [1, 2]),  # the first that fits
     ):
         tried.clear()
-        job = Job("h200-sxm", 8, 8, "fp8-mixed", accumulated=accumulated, told=told)
+        job = WorkloadRun("h200-sxm", 8, 8, "fp8-mixed", accumulated=accumulated, told=told)
         step = step_of(adapters, job, SUBMISSION, {})
         assert tried == degrees
         assert step.plan.get("tensor", 1) == (min(accumulated, 4) if told else 4)
@@ -214,7 +214,7 @@ def test_gpt3_on_tpus_is_run_as_by_maxtext() -> None:
     held = {}
     for sequence in (2048, 32768):
         work = replace(run.work, fields={**small, "sequence": sequence})
-        job = Job("tpu-v5p", 16, 128, "int8-mixed")
+        job = WorkloadRun("tpu-v5p", 16, 128, "int8-mixed")
         held[sequence] = step_of(work, job, SUBMISSION, {}).plan
     assert [plan["recompute"] for plan in held.values()] == ["projections", "full"]
     assert {plan["micro_batch"] for plan in held.values()} == {64}  # weights are gathered once

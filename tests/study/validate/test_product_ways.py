@@ -8,7 +8,7 @@ from ridgeline.hardware import load_device
 from ridgeline.study.validate import gemm
 from ridgeline.study.validate.measured import LeastTimes, PricedRow, priced
 from ridgeline.study.validate.product_ways import product_way
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.kernel_graphs import linear_graph, product_formats
 
 
@@ -17,7 +17,7 @@ def _priced(m: int, n: int, k: int, framework: str, format_: str, device: str) -
         "device_key": device, "framework": framework, "version": "1", "format": format_,
         "time_us": "1", "source": "a test", "m": str(m), "n": str(n), "k": str(k),
     }  # fmt: skip
-    (found,) = priced([Row("made.csv", 1, values)], gemm.call)
+    (found,) = priced([MeasuredRow("made.csv", 1, values)], gemm.call)
     assert isinstance(found, PricedRow)
     return found
 

@@ -13,7 +13,7 @@ import pytest
 from ridgeline.cli import execute
 from ridgeline.study.validate import SUITES, find_suite, shipped
 from ridgeline.study.validate.outcome import Outcome
-from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.rows import MeasuredRow, read_rows
 
 OF_RUNS = ("energy", "imagenet", "mlperf")
 OF_STEPS = ("single-device", "multi-device", "llm", "memory")
@@ -29,7 +29,7 @@ def few(suite: str, count: int) -> list[Outcome]:
     return [outcome for outcome, _ in zip(made, range(count), strict=False)]
 
 
-def is_small(row: Row) -> bool:
+def is_small(row: MeasuredRow) -> bool:
     devices = row.whole("n_accel") if "n_accel" in row.values else None
     return not devices or devices <= FEW_DEVICES
 

@@ -26,7 +26,7 @@ from ridgeline.study.validate import (
     validate,
     validate_suites,
 )
-from ridgeline.study.validate.convergence import Point, critical_batch
+from ridgeline.study.validate.convergence import ConvergencePoint, critical_batch
 from ridgeline.study.validate.energy import of_node
 from ridgeline.study.validate.rows import read_rows
 
@@ -94,7 +94,7 @@ def test_formats_where_a_table_does_not_say_them() -> None:
     st.lists(st.integers(1, 10**5), min_size=2, max_size=8, unique=True),
 )
 def test_the_law_is_found_again(amount_0: float, slope: float, batches: list[int]) -> None:
-    points = [Point("k", b, amount_0 + slope * b) for b in batches]
+    points = [ConvergencePoint("k", b, amount_0 + slope * b) for b in batches]
     found_0, found_slope = critical_batch(points)
     for point in points:
         assert found_0 + found_slope * point.batch == pytest.approx(point.amount, rel=1e-3)
@@ -102,7 +102,7 @@ def test_the_law_is_found_again(amount_0: float, slope: float, batches: list[int
 
 @given(st.lists(st.tuples(st.integers(1, 10**4), st.floats(1e-3, 1e9)), min_size=1, max_size=6))
 def test_more_samples_are_never_fewer_epochs(pairs: list[tuple[int, float]]) -> None:
-    amount_0, slope = critical_batch([Point("k", b, a) for b, a in pairs])
+    amount_0, slope = critical_batch([ConvergencePoint("k", b, a) for b, a in pairs])
     assert amount_0 >= 0
     assert slope >= 0
     assert amount_0 + slope > 0

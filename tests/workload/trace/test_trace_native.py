@@ -16,7 +16,7 @@ from ridgeline import catalog
 from ridgeline.workload import optimizers
 from ridgeline.workload.model import load_model
 from ridgeline.workload.trace import native
-from ridgeline.workload.trace.affine import Affine, NotAffineError, at_batch, joined, parse
+from ridgeline.workload.trace.affine import AffineNumber, NotAffineError, at_batch, joined, parse
 
 NOT_AFFINE = {"deepseek-v2", "kimi-k2"}  # the rows of their many experts are rounded up
 # One of each series is enough: its members differ in depth and width only.
@@ -96,10 +96,10 @@ fractions = st.fractions(max_denominator=50)
 
 @given(fractions, fractions)
 def test_affine_numbers_survive_as_text(a, b):
-    line = Affine(a, b)
+    line = AffineNumber(a, b)
     if b:
         again = parse(str(line))
-        assert isinstance(again, Affine)
+        assert isinstance(again, AffineNumber)
         assert again == line
 
 

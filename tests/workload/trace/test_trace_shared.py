@@ -16,7 +16,7 @@ from ridgeline.workload.trace.ir import Capture, Recorder, resolved
 from ridgeline.workload.trace.network import TraceWarning, traced_model
 from ridgeline.workload.trace.onnx_file import load_onnx
 from ridgeline.workload.trace.patterns import fused
-from ridgeline.workload.trace.symbolic import Affine, merge
+from ridgeline.workload.trace.symbolic import SymbolicAffine, merge
 
 
 class Sketch(Recorder):
@@ -106,7 +106,7 @@ def test_sizes_that_are_no_lines_are_named_and_fix_the_batch():
 
 
 def test_a_size_that_is_only_sometimes_whole_asks_for_the_right_batch():
-    line = Affine(Fraction(0), Fraction(1, 2))
+    line = SymbolicAffine(Fraction(0), Fraction(1, 2))
     assert line.at(4) == 2
     assert line.at(3) is None
 

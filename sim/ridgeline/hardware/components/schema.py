@@ -166,7 +166,7 @@ class VariantPoint(Strict):
     bandwidth: Sourced[units.BytesPerSecond] | None = None
 
 
-class Variant(Strict):
+class ComponentVariant(Strict):
     """One row of a component: a number format, a type of memory, a kind of link."""
 
     at: tuple[VariantPoint, ...] = Field(strict=False, min_length=1)
@@ -181,7 +181,7 @@ class Component(Described):
     kind: Literal["component"]
     grid: PointGrid | None = None
     cells: StorageCells | None = None
-    variants: dict[str, Variant] = Field(default_factory=dict)
+    variants: dict[str, ComponentVariant] = Field(default_factory=dict)
     default: str | None = None
     """Variant that is meant where none is named."""
     file: str = Field(default="", exclude=True)

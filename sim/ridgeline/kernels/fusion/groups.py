@@ -92,7 +92,7 @@ class FusedGroup:
     core_of: tuple[int, ...] = ()
 
 
-class Piece(NamedTuple):
+class FusedPiece(NamedTuple):
     """What one op on some rows takes, its operands on chip."""
 
     time_s: float
@@ -153,7 +153,7 @@ class FusionPricer:
         self._on_chip, self._far = len(levels) - 1, len(levels)
         self.takes_weights = "b" in near.holds
         self._windows = [windows(op, graph) for op in graph.ops]
-        self._pieces: dict[tuple[int, int], Piece] = {}
+        self._pieces: dict[tuple[int, int], FusedPiece] = {}
         read_last = {name: at for at, op in enumerate(graph.ops) for name in op.inputs}
         self._read_last = read_last
 
@@ -292,7 +292,7 @@ class FusionPricer:
             time_s, energy_j, far_bytes, batch * float(ops_s.sum()), far_bytes / self.far_rate
         )
 
-    def piece(self, at: int, rows: int) -> Piece:
+    def piece(self, at: int, rows: int) -> FusedPiece:
         """Price an op on some rows, its operands on chip."""
         known = self._pieces.get((at, rows))
         if known is None:
@@ -308,13 +308,13 @@ class FusionPricer:
         at_inputs = [float(static if window is None else self._on_chip) for window in found]
         return described(op, graph, (*at_inputs, *(float(self._on_chip) for _ in op.outputs)))
 
-    def _of_cost(self, cost: OpCost) -> Piece:
+    def _of_cost(self, cost: OpCost) -> FusedPiece:
         """Return the price of a piece; a group is launched once, not in every step."""
         launch_s = self.launch_s if cost.latency_parts is None else cost.latency_parts.launch_s
         time_s = cost.spans(self.rates).time_s - min(launch_s, cost.latency_s)
         energy = op_energy_j(cost, self.device)
         far_bytes = cost.traffic_bytes.get(self.device.far_memory, 0.0)
-        return Piece(time_s, energy["total"] - energy["static"], far_bytes)
+        return FusedPiece(time_s, energy["total"] - energy["static"], far_bytes)
 
 
 def row_tiles(rows: int) -> list[int]:

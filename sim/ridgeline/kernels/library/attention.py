@@ -24,7 +24,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ridgeline.kernels.library.kernel_model import Choice, Constant, Floats, KernelModel, Work
+from ridgeline.kernels.library.kernel_model import DiscreteConstant, Constant, Floats, KernelModel, Work
 
 SHAPE = ("batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv", "window")
 _WIDE = 128  # features of a head beyond which tiles no longer fit registers and shared memory
@@ -125,10 +125,10 @@ PREFILL = KernelModel(
         Constant("odd", 0.0, 4.0, 0.1),
     ),
     (
-        Choice("tile_rows", (128, 64, 16)),
-        Choice("tile_keys", (64, 128, 32)),
-        Choice("packs", (0, 1)),
-        Choice("skips", (1, 0)),
+        DiscreteConstant("tile_rows", (128, 64, 16)),
+        DiscreteConstant("tile_keys", (64, 128, 32)),
+        DiscreteConstant("packs", (0, 1)),
+        DiscreteConstant("skips", (1, 0)),
     ),
     _tiles,
     _prefill_s,
@@ -194,13 +194,13 @@ DECODE = KernelModel(
         Constant("wide", 0.0, 2.0, 0.1),
     ),
     (
-        Choice("tile_keys", (64, 128)),
-        Choice("least_tiles", (1, 4, 0)),
-        Choice("packed_heads", (64, 16, 1, 8, 32)),
-        Choice("resident", (1, 2, 4)),
-        Choice("splits_groups_only", (0, 1)),
-        Choice("most_packed", (1024, 32, 16)),
-        Choice("skips", (1, 0)),
+        DiscreteConstant("tile_keys", (64, 128)),
+        DiscreteConstant("least_tiles", (1, 4, 0)),
+        DiscreteConstant("packed_heads", (64, 16, 1, 8, 32)),
+        DiscreteConstant("resident", (1, 2, 4)),
+        DiscreteConstant("splits_groups_only", (0, 1)),
+        DiscreteConstant("most_packed", (1024, 32, 16)),
+        DiscreteConstant("skips", (1, 0)),
     ),
     _parts,
     _decode_s,
@@ -225,10 +225,10 @@ SYSTOLIC = KernelModel(
         Constant("sequence_us", 0.0, 20.0, 2.0),
     ),
     (
-        Choice("tile_rows", (32, 16, 64, 128)),
-        Choice("tile_keys", (32, 128, 256)),
-        Choice("packs", (0, 1)),
-        Choice("skips", (1,)),
+        DiscreteConstant("tile_rows", (32, 16, 64, 128)),
+        DiscreteConstant("tile_keys", (32, 128, 256)),
+        DiscreteConstant("packs", (0, 1)),
+        DiscreteConstant("skips", (1,)),
     ),
     _tiles,
     _systolic_s,

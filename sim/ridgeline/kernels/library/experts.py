@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ridgeline.kernels.library.kernel_model import Choice, Constant, Floats, KernelModel, Work
+from ridgeline.kernels.library.kernel_model import DiscreteConstant, Constant, Floats, KernelModel, Work
 
 HEIGHTS = (8, 16, 32, 64, 128, 256)
 _FULL_HEIGHT = 128
@@ -143,12 +143,12 @@ EXPERTS = KernelModel(
         Constant("other_rows", 0.0, 1.0, 0.1),
     ),
     (
-        Choice("width", (128, 64, 256)),
-        Choice("least_height", (16, 8, 64, 128)),
-        Choice("most_height", (128, 64, 256)),
-        Choice("height_for", (1, 2, 0.5)),
-        Choice("fused_activation", (0, 1)),
-        Choice("whole_tokens", (0, 1)),
+        DiscreteConstant("width", (128, 64, 256)),
+        DiscreteConstant("least_height", (16, 8, 64, 128)),
+        DiscreteConstant("most_height", (128, 64, 256)),
+        DiscreteConstant("height_for", (1, 2, 0.5)),
+        DiscreteConstant("fused_activation", (0, 1)),
+        DiscreteConstant("whole_tokens", (0, 1)),
     ),
     _grouped,
     _experts_s,

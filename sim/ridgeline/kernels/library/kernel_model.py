@@ -39,7 +39,7 @@ START = (Constant("start_us", 0.2, 250.0, 2.0), Constant("start_cycles", 0.0, 60
 processors."""
 
 
-class Choice(NamedTuple):
+class DiscreteConstant(NamedTuple):
     """A constant that has few values: the side of a tile, whether heads are packed."""
 
     name: str
@@ -60,7 +60,7 @@ class KernelModel(NamedTuple):
 
     name: str
     constants: tuple[Constant, ...]
-    choices: tuple[Choice, ...]
+    choices: tuple[DiscreteConstant, ...]
     counted: Callable[[Work, Mapping[str, float]], Work]
     time_s: Callable[[Work, Mapping[str, Floats]], Floats]
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ridgeline.kernels.library.kernel_model import Choice, Constant, Floats, KernelModel, Work
+from ridgeline.kernels.library.kernel_model import DiscreteConstant, Constant, Floats, KernelModel, Work
 from ridgeline.workload.ops.linear_attention import DeltaHeads
 
 _STATE_BYTES = 4
@@ -90,9 +90,9 @@ LINEAR = KernelModel(
         Constant("head_cycles", 0.0, 300.0, 5.0),
     ),
     (
-        Choice("chunk", (64, 128)),
-        Choice("block_values", (64, 32, 128)),
-        Choice("resident", (1, 2, 4)),
+        DiscreteConstant("chunk", (64, 128)),
+        DiscreteConstant("block_values", (64, 32, 128)),
+        DiscreteConstant("resident", (1, 2, 4)),
     ),
     _chunks,
     _linear_s,
@@ -146,7 +146,7 @@ CAUSAL_CONVOLUTION = KernelModel(
         Constant("sequence_us", 0.0, 15.0, 0.0),
         Constant("host_us", 0.0, 900.0, 0.0),  # beyond the fixed time of a call: without a graph
     ),
-    (Choice("keys_only", (0, 1)),),
+    (DiscreteConstant("keys_only", (0, 1)),),
     _features,
     _convolution_s,
 )

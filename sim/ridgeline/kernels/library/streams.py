@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ridgeline.kernels.library.kernel_model import Choice, Constant, Floats, KernelModel, Work
+from ridgeline.kernels.library.kernel_model import DiscreteConstant, Constant, Floats, KernelModel, Work
 
 
 def stream_work(
@@ -75,8 +75,8 @@ STREAM = KernelModel(
         Constant("flying_kept", 0.05, 2.0, 0.5),
     ),
     (
-        Choice("resident", (8, 2, 16, 32)),
-        Choice("held_columns", (1e9, 1024, 512, 4096)),
+        DiscreteConstant("resident", (8, 2, 16, 32)),
+        DiscreteConstant("held_columns", (1e9, 1024, 512, 4096)),
     ),
     _flight,
     _stream_s,

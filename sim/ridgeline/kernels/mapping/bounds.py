@@ -17,11 +17,11 @@ from __future__ import annotations
 import math
 
 from ridgeline.kernels.mapping.footprint import count_points
-from ridgeline.kernels.mapping.nest import Nest
+from ridgeline.kernels.mapping.nest import ContractionNest
 from ridgeline.kernels.mapping.traffic import elements_of, pack_axes
 
 
-def lower_bound_bytes(nest: Nest, capacity: float, widths: tuple[float, float, float]) -> float:
+def lower_bound_bytes(nest: ContractionNest, capacity: float, widths: tuple[float, float, float]) -> float:
     """Bytes that have to cross the border of a memory of `capacity` bytes, whatever the mapping.
 
     Parameters
@@ -46,7 +46,7 @@ def lower_bound_bytes(nest: Nest, capacity: float, widths: tuple[float, float, f
     return max(compulsory_bytes(nest, widths), words * width)
 
 
-def compulsory_bytes(nest: Nest, widths: tuple[float, float, float]) -> float:
+def compulsory_bytes(nest: ContractionNest, widths: tuple[float, float, float]) -> float:
     """Bytes of all elements that the nest touches, each moved once."""
     return math.fsum(
         elements * width for elements, width in zip(elements_of(nest), widths, strict=True)

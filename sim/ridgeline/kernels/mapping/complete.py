@@ -12,20 +12,20 @@ import itertools
 import math
 from collections.abc import Iterator
 
-from ridgeline.kernels.mapping.given import Factor, Given
-from ridgeline.kernels.mapping.mapping import LevelLoops, Loop, Mapping
-from ridgeline.kernels.mapping.nest import Nest
+from ridgeline.kernels.mapping.given import Factor, MappingFile
+from ridgeline.kernels.mapping.mapping import LevelLoops, TileLoop, Mapping
+from ridgeline.kernels.mapping.nest import ContractionNest
 
 _MOST = 2000  # splits; of more, only those into powers of two are listed
 
 
-def kind_of(nest: Nest, dim: str) -> str:
+def kind_of(nest: ContractionNest, dim: str) -> str:
     """Tell along which axis of a matrix product a dimension counts: b, m, n or k."""
     a, b, c = (dim in operand.dims for operand in nest.operands)
     return "b" if a and b and c else "m" if a and c else "n" if b and c else "k"
 
 
-def mappings(given: Given, nest: Nest, levels: list[str]) -> Iterator[Mapping]:
+def mappings(given: MappingFile, nest: ContractionNest, levels: list[str]) -> Iterator[Mapping]:
     """List the mappings of a nest onto memory levels, from far to near, that a file allows.
 
     Raises
@@ -53,24 +53,24 @@ def mappings(given: Given, nest: Nest, levels: list[str]) -> Iterator[Mapping]:
             )
 
 
-def _spatial(axis: tuple[Factor, ...] | None) -> tuple[Loop, ...]:
-    return tuple(Loop(dim, factor) for dim, factor in axis or () if factor is not None)
+def _spatial(axis: tuple[Factor, ...] | None) -> tuple[TileLoop, ...]:
+    return tuple(TileLoop(dim, factor) for dim, factor in axis or () if factor is not None)
 
 
 def _loops(
     settled: tuple[Factor, ...] | None, factors: dict[str, dict[str, int]], level: str,
     ranked: list[str],
-) -> tuple[Loop, ...]:  # fmt: skip
+) -> tuple[TileLoop, ...]:  # fmt: skip
     """Loops of one level: as the file orders them, else by the rank of their dimensions."""
     if settled is not None:
         return tuple(
-            Loop(dim, factors[dim].get(level, 1) if factor is None else factor)
+            TileLoop(dim, factors[dim].get(level, 1) if factor is None else factor)
             for dim, factor in settled
         )
-    return tuple(Loop(dim, factors[dim][level]) for dim in ranked if factors[dim].get(level, 1) > 1)
+    return tuple(TileLoop(dim, factors[dim][level]) for dim in ranked if factors[dim].get(level, 1) > 1)
 
 
-def _splits(given: Given, nest: Nest, levels: list[str], dim: str) -> list[dict[str, int]]:
+def _splits(given: MappingFile, nest: ContractionNest, levels: list[str], dim: str) -> list[dict[str, int]]:
     """Factors of a dimension for the levels that are free for it."""
     covered, starred, free = 1, [], []
     for axis in (given.rows, given.columns):

@@ -30,7 +30,7 @@ for _formula in (folds, following, serial, closed_form._shift, closed_form._join
 DOWN, ACROSS, TIME, STATIONARY, SERIAL, OVERLAPPED, FULL, HOP_ROW, HOP_COLUMN, MAC = range(10)
 
 
-class Engine(NamedTuple):
+class TileEngine(NamedTuple):
     """What computes tiles.
 
     Attributes
@@ -113,19 +113,19 @@ def _ways(arrays: Arrays) -> tuple[Ints, Ints, int, int]:
     return np.array(ways, np.int64), table, len(splits(*of)), min(drains)
 
 
-def systolic_engine(arrays: Arrays, cycle_s: float) -> Engine:
+def systolic_engine(arrays: Arrays, cycle_s: float) -> TileEngine:
     """Describe systolic arrays."""
     ways, divisions_, fastest, drain = _ways(arrays)
     hop, words = (0, 1.0) if arrays.network is None else arrays.network
-    return Engine(
+    return TileEngine(
         ways, divisions_, fastest, arrays.rows, arrays.columns, cycle_s, hop, words,
         arrays.multicast, 0.0, drain * cycle_s,
     )  # fmt: skip
 
 
-def even_engine(mac_s: float) -> Engine:
+def even_engine(mac_s: float) -> TileEngine:
     """Describe an engine of which only the time per multiply-accumulate is known."""
-    return Engine(
+    return TileEngine(
         np.zeros((0, 10), np.int64), np.zeros((0, 4), np.int64), 0, 1, 1, 0.0, 0, 1.0,
         False, mac_s, 0.0,
     )  # fmt: skip
@@ -147,7 +147,7 @@ def tile_cost(
     k: int,
     bytes_: tuple[float, float, float],
     last: bool,
-    engine: Engine,
+    engine: TileEngine,
     ports: Ports,
     busy_s: Floats,
     price: tuple[float, float, float, float],
@@ -210,7 +210,7 @@ def _waits(
 @kernel_call
 def _best_way(
     batch: int, m: int, n: int, k: int, bytes_: tuple[float, float, float], last: bool,
-    engine: Engine, begin: int, end: int, ports: Ports, busy_s: Floats,
+    engine: TileEngine, begin: int, end: int, ports: Ports, busy_s: Floats,
     price: tuple[float, float, float, float], best: tuple[float, float], fewest: float,
     found: Floats,
 ) -> tuple[tuple[float, float], float]:  # fmt: skip
@@ -266,7 +266,7 @@ def _best_way(
 
 @kernel_call
 def _cycles(
-    height: int, width: int, t: int, batch: int, way: Ints, engine: Engine,
+    height: int, width: int, t: int, batch: int, way: Ints, engine: TileEngine,
     latencies: tuple[int, int, int],
 ) -> int:  # fmt: skip
     rows, columns = engine.rows, engine.columns
@@ -288,7 +288,7 @@ def _passes(absent: int, way: Ints, down: int, across: int) -> int:
 
 
 @kernel_call
-def write_turns(sums: Floats, engine: Engine, turns: Floats) -> None:
+def write_turns(sums: Floats, engine: TileEngine, turns: Floats) -> None:
     """Write the folds of a tiling's whole tiles, and of those left over: down, then across."""
     for i in range(2):
         span = sums[WHOLE_SPAN + 2 * i]
@@ -296,7 +296,7 @@ def write_turns(sums: Floats, engine: Engine, turns: Floats) -> None:
 
 
 @kernel_call
-def least_s(chosen: Ints, sums: Floats, turns: Floats, engine: Engine, most: int) -> float:
+def least_s(chosen: Ints, sums: Floats, turns: Floats, engine: TileEngine, most: int) -> float:
     """Time that all tiles are computed in at least.
 
     In the time of a tile every array streams T steps for each of its folds, and loads (or drains)
@@ -331,7 +331,7 @@ def least_s(chosen: Ints, sums: Floats, turns: Floats, engine: Engine, most: int
 
 
 @kernel_call
-def _least_of(kind: int, chosen: Ints, sums: Floats, turns: Floats, engine: Engine) -> float:
+def _least_of(kind: int, chosen: Ints, sums: Floats, turns: Floats, engine: TileEngine) -> float:
     """Cycles of one tile on one array at least; its multiply-accumulates if there is no array."""
     if len(engine.ways) == 0:
         macs = 1.0

@@ -10,15 +10,15 @@ from typing import Literal, NamedTuple
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, MemoryLevel
-from ridgeline.kernels.mapping.machine import Buffer, Machine, Split
+from ridgeline.kernels.mapping.machine import Buffer, MappingMachine, Split
 from ridgeline.kernels.mapping.mapping import FAR
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.workload.formats import bytes_of
 
-_machines: dict[tuple[int, str, str, str], tuple[weakref.ref[Device], Machine | None]] = {}
+_machines: dict[tuple[int, str, str, str], tuple[weakref.ref[Device], MappingMachine | None]] = {}
 
 
-def machine_of(device: Device, engine: str, format_: str, accumulate: str) -> Machine | None:
+def machine_of(device: Device, engine: str, format_: str, accumulate: str) -> MappingMachine | None:
     """Return the machine that an engine's contractions are mapped on.
 
     None if nothing has to be mapped: there are no buffers between the engine and the memory that
@@ -41,7 +41,7 @@ One of them is right for a level that is about as fast as the one behind, one fo
 """
 
 
-def _machine(device: Device, engine: str, format_: str, accumulate: str) -> Machine | None:
+def _machine(device: Device, engine: str, format_: str, accumulate: str) -> MappingMachine | None:
     levels = [named for named in device.memory.items() if named[1].kind != "registers"]
     if len(levels) < 2:
         return None
@@ -50,14 +50,14 @@ def _machine(device: Device, engine: str, format_: str, accumulate: str) -> Mach
     described = device.engines[engine]
     array, width = described.array, float(bytes_of(format_))
 
-    def using(chosen: tuple[list[Named], ...], shares: tuple[float, ...], past: str) -> Machine:
+    def using(chosen: tuple[list[Named], ...], shares: tuple[float, ...], past: str) -> MappingMachine:
         buffers, behind = [], _Behind(_byte_s(far[1]), [far])
         for depth, stage in enumerate(chosen):
             share = shares[depth] if depth < len(shares) else 1.0
             buffer, behind = _buffer(device, stage, behind, share, past)
             buffers.append(buffer)
         first, *others = buffers
-        return Machine(
+        return MappingMachine(
             arrays=None if array is None else arrays_of(array, accumulate),
             cycle_s=0.0
             if array is None

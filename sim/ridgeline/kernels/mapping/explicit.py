@@ -23,14 +23,14 @@ from ridgeline.kernels.mapping.compute import (
     PORTS,
     SECONDS,
     WAY_USED,
-    Engine,
+    TileEngine,
     Ports,
     tile_cost,
 )
 from ridgeline.kernels.mapping.footprint import Floats, Ints, count_touched
-from ridgeline.kernels.mapping.machine import Machine, engine_of, levels_of
+from ridgeline.kernels.mapping.machine import MappingMachine, engine_of, levels_of
 from ridgeline.kernels.mapping.mapping import FAR, OPERANDS, Mapping
-from ridgeline.kernels.mapping.nest import Axis, Nest
+from ridgeline.kernels.mapping.nest import OperandAxis, ContractionNest
 from ridgeline.kernels.mapping.pipeline import (
     BORDER_FIELDS,
     COMPUTE,
@@ -66,7 +66,7 @@ class Misfit(RidgelineError):
 
 
 @dataclass
-class Played:
+class PlayedMapping:
     """A mapping on a machine, and the tiles that were met.
 
     Attributes
@@ -78,9 +78,9 @@ class Played:
         seconds of loading, computing and storing each.
     """
 
-    nest: Nest
+    nest: ContractionNest
     mapping: Mapping
-    machine: Machine
+    machine: MappingMachine
     groups: tuple[tuple[str, ...], ...]
     goal: Goal
     timed: tuple[Ints, Ints, Floats, Floats, Floats] = field(init=False)
@@ -371,7 +371,7 @@ class Played:
         found[ENERGY] += found[TIME] * level.idle_w
 
 
-def _line(axis: Axis, places: dict[str, int]) -> Ints:
+def _line(axis: OperandAxis, places: dict[str, int]) -> Ints:
     """Describe an axis with a window as `footprint` wants it."""
     assert axis.window is not None
     return np.array(
@@ -387,7 +387,7 @@ def _transfer_s(bytes_: Floats, byte_s: float, latency_s: float) -> Floats:
 
 
 @kernel
-def tile_costs(rows: Floats, engine: Engine, ports: Ports, price: Floats) -> Floats:
+def tile_costs(rows: Floats, engine: TileEngine, ports: Ports, price: Floats) -> Floats:
     """Find the best way to compute each tile.
 
     Parameters

@@ -85,7 +85,7 @@ class MappingSchema(Strict):
 
 
 @dataclass(frozen=True)
-class Given:
+class MappingFile:
     """A mapping file, and where everything stands in it.
 
     Attributes
@@ -173,7 +173,7 @@ class Given:
                 )
 
 
-def load_mapping(path: str | Path) -> Given:
+def load_mapping(path: str | Path) -> MappingFile:
     """Read a mapping file.
 
     Raises
@@ -187,7 +187,7 @@ def load_mapping(path: str | Path) -> Given:
     for i, name in enumerate(names):
         if name in names[:i]:
             raise document.error(f"the level {name!r} stands twice", ("levels", i, "level"))
-    return Given(
+    return MappingFile(
         dataflow=schema.dataflow,
         levels={level.level: level.loops for level in schema.levels},
         rows=schema.rows,

@@ -19,7 +19,7 @@ from ridgeline.kernels.mapping.choices import (
     WHOLE_SPAN,
     WHOLE_TILES,
 )
-from ridgeline.kernels.mapping.compute import PHASE_S, Engine, tile_cost
+from ridgeline.kernels.mapping.compute import PHASE_S, TileEngine, tile_cost
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.mapping import FAR
 from ridgeline.kernels.mapping.pipeline import (
@@ -31,13 +31,13 @@ from ridgeline.kernels.mapping.pipeline import (
     C,
     Goal,
     K,
-    Level,
+    BufferLevel,
     M,
     N,
     Shape,
     key_of,
 )
-from ridgeline.kernels.mapping.space import ALL, LARGEST, NEW_OF_C, PASSING, Bounded, Space
+from ridgeline.kernels.mapping.space import ALL, LARGEST, NEW_OF_C, PASSING, Bounded, TilingSpace
 
 # What computing takes: of all tiles, then of those that are followed by a turn of m, n or k if that
 # is the innermost loop.
@@ -46,7 +46,7 @@ COMPUTING_FIELDS = 4
 
 
 @kernel_part
-def bound_of(i: int, fitting: Bounded, computing: Floats, level: Level, goal: Goal) -> float:
+def bound_of(i: int, fitting: Bounded, computing: Floats, level: BufferLevel, goal: Goal) -> float:
     """Least time of combination `i`, least energy, that of moving data and of that time, or both.
 
     Parameters
@@ -80,7 +80,7 @@ def bound_of(i: int, fitting: Bounded, computing: Floats, level: Level, goal: Go
 
 
 @kernel_call
-def peak_s(macs: float, engine: Engine) -> float:
+def peak_s(macs: float, engine: TileEngine) -> float:
     """Seconds that multiply-accumulates take if no cell of any array ever waits."""
     if len(engine.ways) == 0:
         return float(macs * engine.mac_s)
@@ -89,7 +89,7 @@ def peak_s(macs: float, engine: Engine) -> float:
 
 
 @kernel_call
-def most_arrays(engine: Engine) -> int:
+def most_arrays(engine: TileEngine) -> int:
     """Arrays that a tile can use."""
     most = 1
     for i in range(engine.fastest):
@@ -100,7 +100,7 @@ def most_arrays(engine: Engine) -> int:
 
 @kernel_call
 def write_tiles_s(
-    chosen: Ints, sums: Floats, shape: Shape, level: Level, engine: Engine, cost: Floats,
+    chosen: Ints, sums: Floats, shape: Shape, level: BufferLevel, engine: TileEngine, cost: Floats,
     busy_s: Floats, computing: Floats,
 ) -> None:  # fmt: skip
     """Write the seconds of tiles, each in its own fastest way.
@@ -152,7 +152,7 @@ def write_tiles_s(
 
 
 @kernel_part
-def _store_s(final: int, chosen: Ints, sums: Floats, shape: Shape, level: Level) -> float:
+def _store_s(final: int, chosen: Ints, sums: Floats, shape: Shape, level: BufferLevel) -> float:
     """Seconds in which a tile of results goes out at least, if the arrays read there meanwhile."""
     ports = level.ports
     if (
@@ -172,7 +172,7 @@ def _store_s(final: int, chosen: Ints, sums: Floats, shape: Shape, level: Level)
 
 @kernel_call
 def _tile_s(
-    kind: int, chosen: Ints, sums: Floats, last: bool, shape: Shape, level: Level, engine: Engine,
+    kind: int, chosen: Ints, sums: Floats, last: bool, shape: Shape, level: BufferLevel, engine: TileEngine,
     cost: Floats, busy_s: Floats,
 ) -> float:  # fmt: skip
     """Seconds of a tile that is whole (bit 0) or what is left over (bit 1) along each axis."""
@@ -202,7 +202,7 @@ def _read(operand: int, kind: int, chosen: Ints, sums: Floats, shape: Shape) -> 
 
 
 @kernel_call
-def _bytes_once(chosen: Ints, space: Space, shape: Shape) -> float:
+def _bytes_once(chosen: Ints, space: TilingSpace, shape: Shape) -> float:
     """Bytes of all tiles if none stays in place from one turn to the next."""
     once, new = 0.0, shape.elements[C]
     for axis in range(4):
@@ -219,7 +219,7 @@ def _bytes_once(chosen: Ints, space: Space, shape: Shape) -> float:
 
 
 @kernel_call
-def nearer_s(chosen: Ints, space: Space, shape: Shape, nearer: Floats) -> float:
+def nearer_s(chosen: Ints, space: TilingSpace, shape: Shape, nearer: Floats) -> float:
     """Seconds that nearer buffers need at least for what all tiles move.
 
     Every tile passes a nearer level once at least. Of matrix products more is known: tiles of

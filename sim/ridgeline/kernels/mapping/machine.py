@@ -10,14 +10,14 @@ import numpy as np
 
 from ridgeline.kernels.mapping.axes import axes_of
 from ridgeline.kernels.mapping.compute import (
-    Engine,
+    TileEngine,
     Ports,
     even_engine,
     systolic_engine,
 )
 from ridgeline.kernels.mapping.footprint import Ints
 from ridgeline.kernels.mapping.mapping import FAR, OPERANDS
-from ridgeline.kernels.mapping.pipeline import Level, Shape
+from ridgeline.kernels.mapping.pipeline import BufferLevel, Shape
 from ridgeline.kernels.systolic.partition import Arrays
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
@@ -66,7 +66,7 @@ class Buffer(NamedTuple):
     split: Split | None = None
 
 
-class Machine(NamedTuple):
+class MappingMachine(NamedTuple):
     """What a mapping depends on.
 
     Attributes
@@ -117,8 +117,8 @@ class Machine(NamedTuple):
     nearer: tuple[Buffer, ...] = ()
     split: Split | None = None
     held: tuple[int, int, int] = (0, 0, 0)
-    variants: tuple[Machine, ...] = ()
-    bypasses: tuple[Machine, ...] = ()
+    variants: tuple[MappingMachine, ...] = ()
+    bypasses: tuple[MappingMachine, ...] = ()
 
     @property
     def levels(self) -> tuple[Buffer, ...]:
@@ -130,27 +130,27 @@ class Machine(NamedTuple):
         return (first, *self.nearer)
 
 
-def granule_of(machine: Machine) -> int:
+def granule_of(machine: MappingMachine) -> int:
     """Return what tiles are multiples of where they can."""
     return 1 if machine.arrays is None else max(machine.arrays.rows, machine.arrays.columns)
 
 
-def problem(loops: Gemm | Conv, pass_: Pass, machine: Machine) -> tuple[Ints, Shape, Level, Engine]:
+def problem(loops: Gemm | Conv, pass_: Pass, machine: MappingMachine) -> tuple[Ints, Shape, BufferLevel, TileEngine]:
     """Put a contraction and a machine into the arrays of the search."""
     axes, touches, elements = axes_of(loops, pass_, granule_of(machine))
     shape = Shape(touches, elements, np.array(machine.widths), False, True)
     return axes, shape, level_of(machine), engine_of(machine)
 
 
-def level_of(machine: Machine) -> Level:
+def level_of(machine: MappingMachine) -> BufferLevel:
     """Return the farthest level of buffers."""
     return levels_of(machine)[0]
 
 
 @lru_cache(maxsize=256)
-def levels_of(machine: Machine) -> tuple[Level, ...]:
+def levels_of(machine: MappingMachine) -> tuple[BufferLevel, ...]:
     """Return all levels of buffers, from far to near."""
-    levels: list[Level] = []
+    levels: list[BufferLevel] = []
     behind_j: tuple[float, ...] = (machine.far_byte_j,) * 3
     for buffer in machine.levels:
         split = _split(buffer)
@@ -171,10 +171,10 @@ def _split(buffer: Buffer) -> Split:
 def _level(
     buffer: Buffer, split: Split, behind_j: tuple[float, ...], held: tuple[int, int, int],
     idle_w: float,
-) -> Level:  # fmt: skip
+) -> BufferLevel:  # fmt: skip
     kept = [operand for operand in range(3) if split.of[operand] != FAR]
     together = len({split.of[operand] for operand in kept}) == 1
-    return Level(
+    return BufferLevel(
         np.array((*buffer.capacities[:3], *split.capacities)), buffer.double, buffer.shared_port,
         buffer.byte_s, buffer.latency_s,
         Ports(np.array(split.of), np.array(split.byte_s), any(split.byte_s)),
@@ -185,7 +185,7 @@ def _level(
 
 
 @lru_cache(maxsize=256)
-def engine_of(machine: Machine) -> Engine:
+def engine_of(machine: MappingMachine) -> TileEngine:
     """Describe what computes to the search."""
     if machine.arrays is None:
         return even_engine(machine.mac_s)

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from ridgeline._jit import kernel
 from ridgeline.kernels.mapping.choices import SUM_FIELDS, TILING_FIELDS
-from ridgeline.kernels.mapping.compute import Engine
+from ridgeline.kernels.mapping.compute import TileEngine
 from ridgeline.kernels.mapping.footprint import Floats, Ints
-from ridgeline.kernels.mapping.pipeline import FOUND_FIELDS, Goal, Level, Shape
+from ridgeline.kernels.mapping.pipeline import FOUND_FIELDS, Goal, BufferLevel, Shape
 from ridgeline.kernels.mapping.search import best_listed
 from ridgeline.kernels.mapping.space import listed
 
@@ -67,8 +67,8 @@ def list_each(axes: Ints, density: int) -> tuple[Ints, Ints, Ints, Floats]:
 def best_of_each(
     listing: Listing,
     width: Floats,
-    level: Level,
-    engine: Engine,
+    level: BufferLevel,
+    engine: TileEngine,
     goal: Goal,
     orders: Ints,
     cutoffs: Floats,

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from ridgeline.kernels.mapping.axes import dims_of
 from ridgeline.kernels.mapping.footprint import Floats
-from ridgeline.kernels.mapping.machine import Buffer, Machine, engine_of
-from ridgeline.kernels.mapping.mapping import FAR, OPERANDS, LevelLoops, Loop, Mapping
+from ridgeline.kernels.mapping.machine import Buffer, MappingMachine, engine_of
+from ridgeline.kernels.mapping.mapping import FAR, OPERANDS, LevelLoops, TileLoop, Mapping
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.nested import Solution
 from ridgeline.kernels.mapping.pipeline import (
@@ -167,7 +167,7 @@ def _rows(extents: list[list[int]]) -> tuple[tuple[int, int, int], ...]:
     return tuple([(one, rows, columns) for one, rows, columns in extents])
 
 
-def mapping_of(mapped: Mapped, loops: Gemm | Conv, pass_: Pass, machine: Machine) -> Mapping:
+def mapping_of(mapped: Mapped, loops: Gemm | Conv, pass_: Pass, machine: MappingMachine) -> Mapping:
     """Write a found mapping as loops in time and in space."""
     if mapped.given is not None:
         return mapped.given
@@ -182,7 +182,7 @@ def mapping_of(mapped: Mapped, loops: Gemm | Conv, pass_: Pass, machine: Machine
         for dims, sizes in zip(groups, extents, strict=True):
             tile |= dict(zip(dims, sizes, strict=False))
         turns = tuple(
-            Loop(dim, factor)
+            TileLoop(dim, factor)
             for axis in order
             for dim in groups[axis]
             if (factor := -(-held[dim] // tile[dim])) > 1
@@ -199,7 +199,7 @@ def mapping_of(mapped: Mapped, loops: Gemm | Conv, pass_: Pass, machine: Machine
     # Products of a batch and then column strips follow each other; operands stream innermost.
     inner = [dim for dim in nest.dims if dim not in streamed] + list(streamed)
     near = tuple(
-        Loop(dim, factor) for dim in inner if (factor := -(-held[dim] // space.get(dim, 1))) > 1
+        TileLoop(dim, factor) for dim in inner if (factor := -(-held[dim] // space.get(dim, 1))) > 1
     )
     return Mapping((*levels, LevelLoops(names[-1], near, kept[-1])), rows, columns)
 
@@ -215,8 +215,8 @@ def _in_space(
     groups: tuple[tuple[str, ...], ...],
     tile: dict[str, int],
     dims: tuple[str, ...],
-    machine: Machine,
-) -> tuple[tuple[Loop, ...], tuple[Loop, ...], tuple[str, ...]]:
+    machine: MappingMachine,
+) -> tuple[tuple[TileLoop, ...], tuple[TileLoop, ...], tuple[str, ...]]:
     """Dimensions along rows and columns of the array, and those that stream through it."""
     if machine.arrays is None or mapped.way < 0:
         return (), (), ()
@@ -226,12 +226,12 @@ def _in_space(
     found = []
     for axis, cells in ((down, machine.arrays.rows), (across, machine.arrays.columns)):
         dim = groups[axis][-1] if len(groups[axis]) > 1 else groups[axis][0]
-        found.append((Loop(dim, min(tile[dim], cells)),))
+        found.append((TileLoop(dim, min(tile[dim], cells)),))
     streamed = tuple(dim for dim in groups[time] if dim not in filters)
     return found[0], found[1], streamed
 
 
-def dataflow_of(mapped: Mapped, machine: Machine) -> tuple[str, tuple[int, ...]] | None:
+def dataflow_of(mapped: Mapped, machine: MappingMachine) -> tuple[str, tuple[int, ...]] | None:
     """Return dataflow and parts along batch, m, n, k of a full tile; None without arrays."""
     if machine.arrays is None or mapped.way < 0:
         return None

@@ -21,7 +21,7 @@ from ridgeline.kernels.mapping.axes import axes_of
 from ridgeline.kernels.mapping.choices import COARSE, FEW, HALVED, MANY, TILES
 from ridgeline.kernels.mapping.chosen import TIED
 from ridgeline.kernels.mapping.machine import (
-    Machine,
+    MappingMachine,
     engine_of,
     granule_of,
     level_of,
@@ -31,7 +31,7 @@ from ridgeline.kernels.mapping.machine import (
 from ridgeline.kernels.mapping.many import Listing, best_of_each, list_each
 from ridgeline.kernels.mapping.mapped import Mapped, mapped_from, mapped_of
 from ridgeline.kernels.mapping.mapping import FAR, OPERANDS
-from ridgeline.kernels.mapping.nested import Search
+from ridgeline.kernels.mapping.nested import MultiLevelSearch
 from ridgeline.kernels.mapping.pipeline import EDP, ENERGY, HAS, TIME, C, Goal, key_of
 from ridgeline.kernels.mapping.search import EXACT, ORDERS
 from ridgeline.kernels.mapping.space import LARGEST, listed, space_of
@@ -52,7 +52,7 @@ class Base(NamedTuple):
 NOTHING = Base(0.0, 0.0)
 
 
-class Job(NamedTuple):
+class MappingProblem(NamedTuple):
     """A contraction to be mapped."""
 
     loops: Gemm | Conv
@@ -68,7 +68,7 @@ NESTED: dict[Mapper, tuple[int, int]] = {"fast": (COARSE, FEW), "optimal": (FEW,
 def map_contraction(
     loops: Gemm | Conv,
     pass_: Pass,
-    machine: Machine,
+    machine: MappingMachine,
     mapper: Mapper = "fast",
     objective: Objective = "time",
     base: Base = NOTHING,
@@ -85,7 +85,7 @@ def map_contraction(
 
 def map_contractions(
     wanted: Sequence[Contraction],
-    machine: Machine,
+    machine: MappingMachine,
     mapper: Mapper = "fast",
     objective: Objective = "time",
     bases: Sequence[Base] = (),
@@ -99,9 +99,9 @@ def map_contractions(
     """
     known = _known(machine, mapper, objective)
     counted = bases if objective == "edp" and bases else itertools.repeat(NOTHING)
-    jobs = [Job(*job, base) for job, base in zip(wanted, counted, strict=False)]
+    jobs = [MappingProblem(*job, base) for job, base in zip(wanted, counted, strict=False)]
     found = list(map(known.get, jobs))
-    numbers: dict[Job, int] = {}  # contractions are slow to hash: once for each purpose
+    numbers: dict[MappingProblem, int] = {}  # contractions are slow to hash: once for each purpose
     places = [
         -1 if mapped is not None else numbers.setdefault(job, len(numbers))
         for job, mapped in zip(jobs, found, strict=True)
@@ -116,13 +116,13 @@ def map_contractions(
     ]
 
 
-def ways_of(machine: Machine) -> tuple[Machine, ...]:
+def ways_of(machine: MappingMachine) -> tuple[MappingMachine, ...]:
     """Return all ways to use a machine; `Mapped.used` is the number of one."""
     return (machine, *machine.variants, *machine.bypasses)
 
 
 def _best_ways(
-    jobs: tuple[Job, ...], machine: Machine, mapper: Mapper, objective: Objective
+    jobs: tuple[MappingProblem, ...], machine: MappingMachine, mapper: Mapper, objective: Objective
 ) -> list[Mapped]:
     """Search in all ways to use the machine: operands pass single buffers by only in `optimal`."""
     best: list[Mapped | None] = [None] * len(jobs)
@@ -167,7 +167,7 @@ def _cutoff(known: Mapped | None, goal: Goal) -> float:
 
 
 def _single(
-    jobs: tuple[Job, ...], machine: Machine, mapper: Mapper, objective: Objective,
+    jobs: tuple[MappingProblem, ...], machine: MappingMachine, mapper: Mapper, objective: Objective,
     best: Sequence[Mapped | None],
 ) -> list[Mapped]:  # fmt: skip
     """Search on one level of buffers, for all contractions in one go where their goal is one."""
@@ -190,7 +190,7 @@ def _single(
 
 
 def _nested(
-    jobs: tuple[Job, ...], machine: Machine, mapper: Mapper, objective: Objective,
+    jobs: tuple[MappingProblem, ...], machine: MappingMachine, mapper: Mapper, objective: Objective,
     best: Sequence[Mapped | None],
 ) -> list[Mapped]:  # fmt: skip
     """Search on several levels of buffers, one contraction after the other.
@@ -204,13 +204,13 @@ def _nested(
     for job, known in zip(jobs, best, strict=True):
         goal = goal_of(objective, job.base)
         axes, shape, _, engine = problem(job.loops, job.pass_, machine)
-        search = Search(levels_of(machine), engine, NESTED[mapper], goal)
+        search = MultiLevelSearch(levels_of(machine), engine, NESTED[mapper], goal)
         solution = search.solve(axes, shape, cutoff=_cutoff(known, goal))
         solved.append(mapped_of(solution, search.played))
     return solved
 
 
-def _too_small(job: Job, machine: Machine) -> RidgelineError:
+def _too_small(job: MappingProblem, machine: MappingMachine) -> RidgelineError:
     """Say which level has no room for the smallest tile, and for which operand of it."""
     why = next(
         filter(None, (_lacking(job, machine, depth) for depth in range(len(machine.levels)))),
@@ -221,7 +221,7 @@ def _too_small(job: Job, machine: Machine) -> RidgelineError:
     )
 
 
-def _lacking(job: Job, machine: Machine, depth: int) -> str:
+def _lacking(job: MappingProblem, machine: MappingMachine, depth: int) -> str:
     """Name a level that the smallest tile does not fit, and the operand that is to blame."""
     axes, shape, _, _ = problem(job.loops, job.pass_, machine)
     level, buffer = levels_of(machine)[depth], machine.levels[depth]
@@ -265,11 +265,11 @@ def _listing(jobs: tuple[Contraction, ...], granule: int, density: int) -> Listi
     return Listing(described, np.array(touches), np.array(elements), *list_each(described, density))
 
 
-_found: dict[tuple[Machine, Mapper, Objective], dict[Job, Mapped]] = {}
+_found: dict[tuple[MappingMachine, Mapper, Objective], dict[MappingProblem, Mapped]] = {}
 _MOST_FOUND = 8192
 
 
-def _known(machine: Machine, mapper: Mapper, objective: Objective) -> dict[Job, Mapped]:
+def _known(machine: MappingMachine, mapper: Mapper, objective: Objective) -> dict[MappingProblem, Mapped]:
     """Return the mappings on a machine that are remembered; there is room for so many in all."""
     if sum(map(len, list(_found.values()))) > _MOST_FOUND:
         _found.clear()

@@ -18,14 +18,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ridgeline.errors import RidgelineError, nearest
-from ridgeline.kernels.mapping.nest import Nest
+from ridgeline.kernels.mapping.nest import ContractionNest
 
 OPERANDS = ("a", "b", "c")
 FAR = 3
 """The port of the memory behind the buffers, for operands that pass them by."""
 
 
-class Loop(NamedTuple):
+class TileLoop(NamedTuple):
     """A loop over `factor` tiles along a dimension."""
 
     dim: str
@@ -47,7 +47,7 @@ class LevelLoops:
     """
 
     name: str
-    temporal: tuple[Loop, ...] = ()
+    temporal: tuple[TileLoop, ...] = ()
     keeps: tuple[str, ...] = OPERANDS
 
 
@@ -64,8 +64,8 @@ class Mapping:
     """
 
     levels: tuple[LevelLoops, ...]
-    rows: tuple[Loop, ...] = ()
-    columns: tuple[Loop, ...] = ()
+    rows: tuple[TileLoop, ...] = ()
+    columns: tuple[TileLoop, ...] = ()
 
     def spatial(self, dim: str) -> int:
         """Factor of a dimension in space."""
@@ -75,7 +75,7 @@ class Mapping:
         """Factor of a dimension at one level."""
         return math.prod(loop.factor for loop in self.levels[level].temporal if loop.dim == dim)
 
-    def tile(self, level: int, nest: Nest) -> dict[str, int]:
+    def tile(self, level: int, nest: ContractionNest) -> dict[str, int]:
         """Extents of the largest tile that a level holds; level 0 is the farthest."""
         return {
             dim: min(
@@ -86,7 +86,7 @@ class Mapping:
             for dim, size in nest.size.items()
         }
 
-    def nearest_tiles(self, nest: Nest) -> Iterator[tuple[tuple[int, ...], int]]:
+    def nearest_tiles(self, nest: ContractionNest) -> Iterator[tuple[tuple[int, ...], int]]:
         """List the kinds of tiles of the nearest level: extents by dimension, and how many."""
         tile = self.tile(len(self.levels) - 1, nest)
         pieces = []
@@ -96,7 +96,7 @@ class Mapping:
         for kind in itertools.product(*pieces):
             yield tuple(extent for extent, _ in kind), math.prod(number for _, number in kind)
 
-    def check(self, nest: Nest) -> None:
+    def check(self, nest: ContractionNest) -> None:
         """Refuse a mapping that does not belong to a nest.
 
         Raises

@@ -14,7 +14,7 @@ from ridgeline.workload.graph import Conv, Gemm, Pass
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class OperandAxis:
     """One index of an operand: ``stride * dim + dilation * window - padding``.
 
     Attributes
@@ -39,7 +39,7 @@ class Operand:
     """An array that the nest reads or writes; its name says its part: "a", "b" or "c"."""
 
     name: str
-    axes: tuple[Axis, ...]
+    axes: tuple[OperandAxis, ...]
 
     @property
     def dims(self) -> frozenset[str]:
@@ -49,7 +49,7 @@ class Operand:
 
 
 @dataclass(frozen=True)
-class Nest:
+class ContractionNest:
     """``c[...] += a[...] * b[...]`` for every point of the dimensions.
 
     Attributes
@@ -78,7 +78,7 @@ class Nest:
         return product
 
 
-def nest_of(loops: Gemm | Conv, pass_: Pass = Pass.FORWARD) -> Nest:
+def nest_of(loops: Gemm | Conv, pass_: Pass = Pass.FORWARD) -> ContractionNest:
     """Return the loop nest of one pass over a contraction.
 
     A matrix product has the dimensions b (batch), m, n, k; a convolution g (groups), n (images),
@@ -88,13 +88,13 @@ def nest_of(loops: Gemm | Conv, pass_: Pass = Pass.FORWARD) -> Nest:
     """
     if isinstance(loops, Gemm):
         return _gemm(loops)
-    g = Axis("g", loops.groups)
-    n, k = Axis("n", loops.batch), Axis("k", loops.c_out // loops.groups)
-    c = Axis("c", loops.c_in // loops.groups)
-    p, q = Axis("p", loops.h_out), Axis("q", loops.w_out)
-    r, s = Axis("r", loops.r), Axis("s", loops.s)
+    g = OperandAxis("g", loops.groups)
+    n, k = OperandAxis("n", loops.batch), OperandAxis("k", loops.c_out // loops.groups)
+    c = OperandAxis("c", loops.c_in // loops.groups)
+    p, q = OperandAxis("p", loops.h_out), OperandAxis("q", loops.w_out)
+    r, s = OperandAxis("r", loops.r), OperandAxis("s", loops.s)
     height, width = (
-        Axis(dim, extent, window, loops.stride[i], loops.dilation[i], loops.padding[i])
+        OperandAxis(dim, extent, window, loops.stride[i], loops.dilation[i], loops.padding[i])
         for i, (dim, extent, window) in enumerate([("p", loops.h_in, "r"), ("q", loops.w_in, "s")])
     )
     x, w, y = (g, n, c, height, width), (g, k, c, r, s), (g, n, k, p, q)
@@ -106,13 +106,13 @@ def nest_of(loops: Gemm | Conv, pass_: Pass = Pass.FORWARD) -> Nest:
         case _:
             operands = (Operand("a", x), Operand("b", w), Operand("c", y))
     axes = (g, n, k, c, p, q, r, s)
-    return Nest(tuple(axis.dim for axis in axes), tuple(axis.extent for axis in axes), operands)
+    return ContractionNest(tuple(axis.dim for axis in axes), tuple(axis.extent for axis in axes), operands)
 
 
-def _gemm(loops: Gemm) -> Nest:
+def _gemm(loops: Gemm) -> ContractionNest:
     b, m, n, k = (
-        Axis(dim, size)
+        OperandAxis(dim, size)
         for dim, size in zip("bmnk", (loops.batch, loops.m, loops.n, loops.k), strict=True)
     )
     operands = (Operand("a", (b, m, k)), Operand("b", (b, k, n)), Operand("c", (b, m, n)))
-    return Nest(("b", "m", "n", "k"), (loops.batch, loops.m, loops.n, loops.k), operands)
+    return ContractionNest(("b", "m", "n", "k"), (loops.batch, loops.m, loops.n, loops.k), operands)

@@ -21,7 +21,7 @@ import numpy as np
 
 from ridgeline.kernels.mapping.choices import BEGIN, END, FIRST, LAST, WEIGHT
 from ridgeline.kernels.mapping.chosen import TIED, best_of
-from ridgeline.kernels.mapping.compute import Engine
+from ridgeline.kernels.mapping.compute import TileEngine
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.parts import parts, represented
 from ridgeline.kernels.mapping.pipeline import (
@@ -33,7 +33,7 @@ from ridgeline.kernels.mapping.pipeline import (
     TIME,
     Goal,
     K,
-    Level,
+    BufferLevel,
     Shape,
     evaluate,
     key_of,
@@ -61,7 +61,7 @@ class Solution(NamedTuple):
     first: Solution | None
 
 
-class Part(NamedTuple):
+class TileKinds(NamedTuple):
     """Kinds of tiles along one axis, and which kind each representative is."""
 
     axes: list[Ints]
@@ -72,7 +72,7 @@ class Part(NamedTuple):
 
 
 @dataclass
-class Search:
+class MultiLevelSearch:
     """Searches that remember the contractions that they have met.
 
     Attributes
@@ -83,8 +83,8 @@ class Search:
         How many tilings are listed on the farther levels, and on the nearest; see `choices`.
     """
 
-    levels: tuple[Level, ...]
-    engine: Engine
+    levels: tuple[BufferLevel, ...]
+    engine: TileEngine
     densities: tuple[int, int]
     goal: Goal
     pruned: bool = True
@@ -137,7 +137,7 @@ class Search:
             axes, shape, level, self.engine, nearer, self.densities[0], goal
         )
         tiles = represented(axes, table, starts)
-        along: dict[int, Part] = {}
+        along: dict[int, TileKinds] = {}
         nothing = _nothing(self, depth)
         kept: list[tuple[Solution, int, int]] = []  # what may be the best, and whose it is
         least, sizes = np.inf, [1 << int(n - 1).bit_length() for n in np.diff(starts)]
@@ -185,7 +185,7 @@ class Search:
         return top
 
     def _kinds(
-        self, kinds: list[Part], shape: Shape, depth: int, limit: float
+        self, kinds: list[TileKinds], shape: Shape, depth: int, limit: float
     ) -> tuple[Floats, Solution] | None:
         """Search all kinds of tiles of a candidate; None as soon as they are above the limit."""
         counts = [len(part.axes) for part in kinds]
@@ -239,13 +239,13 @@ def _name(axes: Ints, shape: Shape, depth: int) -> tuple[int, bytes, bool, bool]
     return depth, axes.tobytes(), shape.begun, shape.ended
 
 
-def _nothing(search: Search, depth: int) -> Solution:
+def _nothing(search: MultiLevelSearch, depth: int) -> Solution:
     borders = len(search.levels) - 1 - depth
     found = np.full(FOUND_FIELDS + BORDER_FIELDS * borders, np.inf)
     return Solution(found, np.ones((4, 3), np.int64), ORDERS[0], None)
 
 
-def _nearer(levels: tuple[Level, ...]) -> Floats:
+def _nearer(levels: tuple[BufferLevel, ...]) -> Floats:
     """Describe nearer levels to `search.nearer_s`."""
     return np.array(
         [
@@ -258,10 +258,10 @@ def _nearer(levels: tuple[Level, ...]) -> Floats:
     )  # fmt: skip
 
 
-def _along(number: int, axis: Ints, tiling: Ints, tiles: Floats, shape: Shape) -> Part:
+def _along(number: int, axis: Ints, tiling: Ints, tiles: Floats, shape: Shape) -> TileKinds:
     """Find the kinds of tiles along an axis; along k they also differ in their partial sums."""
     mine = tiles[tiling[BEGIN] : tiling[END]]
-    found = Part([], [], [], [], np.empty(len(mine), np.int64))
+    found = TileKinds([], [], [], [], np.empty(len(mine), np.int64))
     kinds: dict[tuple[bytes, bool, bool], int] = {}
     for i, part in enumerate(parts(axis, tiling, mine)):
         begun = shape.begun or (number == K and not mine[i, FIRST])

@@ -37,7 +37,7 @@ from ridgeline.kernels.mapping.compute import (
     PORTS,
     SECONDS,
     WAY_USED,
-    Engine,
+    TileEngine,
     Ports,
     tile_cost,
 )
@@ -65,7 +65,7 @@ BORDER_FIELDS = 5
 """LOAD_A to RESULTS of a nearer border."""
 
 
-class Level(NamedTuple):
+class BufferLevel(NamedTuple):
     """The buffers that tiles stay in, and the way between them and the level behind.
 
     Attributes
@@ -170,8 +170,8 @@ class Shape(NamedTuple):
 
 @kernel_inside
 def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they would do
-    chosen: Ints, order: Ints, table: Ints, tiles: Floats, shape: Shape, level: Level,
-    engine: Engine, weights: Floats, inner: Floats, found: Floats,
+    chosen: Ints, order: Ints, table: Ints, tiles: Floats, shape: Shape, level: BufferLevel,
+    engine: TileEngine, weights: Floats, inner: Floats, found: Floats,
 ) -> None:  # fmt: skip
     """Play a tiling and loop order: the one evaluator of all mappings.
 
@@ -327,13 +327,13 @@ def evaluate(  # noqa: PLR0915 - calls with arrays cost more than what they woul
 
 
 @kernel_part
-def _moves(operand: int, level: Level) -> bool:
+def _moves(operand: int, level: BufferLevel) -> bool:
     """Tell whether tiles of an operand come from the level behind and go there."""
     return bool(level.ports.of[operand] != FAR and level.held[operand] == 0)
 
 
 @kernel_part
-def _near_j(operand: int, level: Level) -> float:
+def _near_j(operand: int, level: BufferLevel) -> float:
     """Joules per byte that the arrays read or write: where the operand is kept, or behind."""
     passes_by = level.ports.of[operand] == FAR
     return float(level.behind_j[operand] if passes_by else level.near_j[operand])
@@ -361,7 +361,7 @@ def _words(part: int, row: Ints, shift: Ints, columns: Ints, tiles: Floats, shap
 
 
 @kernel_call
-def _descend(tile: Floats, weight: float, level: Level, found: Floats) -> float:
+def _descend(tile: Floats, weight: float, level: BufferLevel, found: Floats) -> float:
     """Add up what a tile finds in nearer buffers; return its seconds."""
     found[ENERGY] += weight * (tile[ENERGY] - tile[TIME] * level.idle_w)
     found[ENGINE] += weight * tile[ENGINE]
@@ -403,7 +403,7 @@ def _columns(shape: Shape, columns: Ints) -> None:
 @kernel_call
 def _load(
     size: Floats, first: bool, changed: Bools, again: bool, weight: float, shape: Shape,
-    level: Level, moved: Floats, found: Floats,
+    level: BufferLevel, moved: Floats, found: Floats,
 ) -> float:  # fmt: skip
     """Seconds of a load; `again`: all elements of c have partial sums, not only those of others."""
     load = 0.0
@@ -427,7 +427,7 @@ def _load(
 
 @kernel_call
 def _store(
-    size: Floats, whole: bool, weight: float, shape: Shape, level: Level, moved: Floats,
+    size: Floats, whole: bool, weight: float, shape: Shape, level: BufferLevel, moved: Floats,
     found: Floats,
 ) -> float:  # fmt: skip
     """Seconds in which a tile of results goes out; those that are complete have their own width.
@@ -467,7 +467,7 @@ def _is_new(cost: Floats, size: Floats, busy_s: Floats, limit: bool, priced: boo
 
 @kernel_call
 def _compute(
-    last: bool, row: Ints, tiles: Floats, size: Floats, shape: Shape, level: Level, engine: Engine,
+    last: bool, row: Ints, tiles: Floats, size: Floats, shape: Shape, level: BufferLevel, engine: TileEngine,
     busy_s: Floats, price: tuple[float, float, float, float], cost: Floats,
 ) -> None:  # fmt: skip
     """Find the best way to compute a tile."""

@@ -28,7 +28,7 @@ from ridgeline.kernels.mapping.chosen import TIED, best_of, twice, winnow
 from ridgeline.kernels.mapping.compute import (
     COST_FIELDS,
     PORTS,
-    Engine,
+    TileEngine,
     least_s,
     write_turns,
 )
@@ -49,13 +49,13 @@ from ridgeline.kernels.mapping.pipeline import (
     TIME,
     Goal,
     K,
-    Level,
+    BufferLevel,
     Shape,
     evaluate,
     key_of,
     weights_of,
 )
-from ridgeline.kernels.mapping.space import Bounded, Space, list_fitting, listed, named, space_of
+from ridgeline.kernels.mapping.space import Bounded, TilingSpace, list_fitting, listed, named, space_of
 
 ORDERS = np.array(
     [(0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 3, 1, 2), (0, 2, 3, 1), (0, 3, 2, 1)], np.int64
@@ -69,7 +69,7 @@ EXACT = 1e-12
 
 @kernel
 def candidates(
-    axes: Ints, shape: Shape, level: Level, engine: Engine, nearer: Floats, density: int,
+    axes: Ints, shape: Shape, level: BufferLevel, engine: TileEngine, nearer: Floats, density: int,
     goal: Goal,
 ) -> tuple[Ints, Ints, Floats, Ints]:  # fmt: skip
     """List what fits in the order of its bounds, for a search that goes on into nearer levels.
@@ -94,7 +94,7 @@ def candidates(
     return space.starts, space.table, bounds[:count], fitting.names[:count]
 
 
-class Work(NamedTuple):
+class SearchWorkspace(NamedTuple):
     """Room to work in, and what is known of the combination that was looked at last.
 
     Attributes
@@ -124,13 +124,13 @@ class Work(NamedTuple):
 
 
 @kernel_inside
-def _work(space: Space, engine: Engine) -> Work:
+def _work(space: TilingSpace, engine: TileEngine) -> SearchWorkspace:
     turns = np.empty((len(space.table), 4))
     for i in range(len(turns)):
         write_turns(space.sums[i], engine, turns[i])
     names, folded = np.empty(2, np.int64), np.empty(COMPUTING_FIELDS)
     names[:], folded[:] = -1, 0.0
-    return Work(
+    return SearchWorkspace(
         np.empty(4, np.int64), names, turns, most_arrays(engine), folded,
         np.empty(COMPUTING_FIELDS), np.empty(COST_FIELDS), np.zeros(PORTS),
     )  # fmt: skip
@@ -147,7 +147,7 @@ def _innermost(order: Ints, chosen: Ints, table: Ints) -> int:
 
 @kernel
 def best(
-    axes: Ints, shape: Shape, level: Level, engine: Engine, density: int, goal: Goal,
+    axes: Ints, shape: Shape, level: BufferLevel, engine: TileEngine, density: int, goal: Goal,
     orders: Ints, pruned: bool, cutoff: float = np.inf,
 ) -> tuple[Ints, Ints, Floats, int]:  # fmt: skip
     """Find the best tiling and order.
@@ -179,8 +179,8 @@ def best(
 
 @kernel_inside
 def best_listed(
-    axes: Ints, starts: Ints, table: Ints, sums: Floats, shape: Shape, level: Level,
-    engine: Engine, goal: Goal, orders: Ints, pruned: bool, cutoff: float,
+    axes: Ints, starts: Ints, table: Ints, sums: Floats, shape: Shape, level: BufferLevel,
+    engine: TileEngine, goal: Goal, orders: Ints, pruned: bool, cutoff: float,
 ) -> tuple[Ints, Ints, Floats, int]:  # fmt: skip
     """Find the best of the tilings that `space.listed` gives, as `best`; `table` is written to."""
     space, fitting = space_of(starts, table, sums, shape)
@@ -302,8 +302,8 @@ def _next_weights(
 
 @kernel_inside
 def _lowest_first(
-    space: Space, fitting: Bounded, shape: Shape, level: Level, engine: Engine, goal: Goal,
-    limit: float, work: Work,
+    space: TilingSpace, fitting: Bounded, shape: Shape, level: BufferLevel, engine: TileEngine, goal: Goal,
+    limit: float, work: SearchWorkspace,
 ) -> int:  # fmt: skip
     """List what may be below the limit; what has the lowest bound comes first.
 
@@ -338,8 +338,8 @@ def _lowest_first(
 
 @kernel_part
 def _closer(
-    i: int, space: Space, fitting: Bounded, shape: Shape, level: Level, engine: Engine, goal: Goal,
-    limit: float, work: Work,
+    i: int, space: TilingSpace, fitting: Bounded, shape: Shape, level: BufferLevel, engine: TileEngine, goal: Goal,
+    limit: float, work: SearchWorkspace,
 ) -> float:  # fmt: skip
     """Return a closer bound, and if it is still below the limit the closest."""
     name = fitting.names[i] >> 2
@@ -377,8 +377,8 @@ def _swap(fitting: Bounded, i: int, j: int) -> None:
 
 @kernel_inside
 def _in_order(
-    space: Space, fitting: Bounded, left: int, shape: Shape, level: Level, engine: Engine,
-    goal: Goal, limit: float, work: Work,
+    space: TilingSpace, fitting: Bounded, left: int, shape: Shape, level: BufferLevel, engine: TileEngine,
+    goal: Goal, limit: float, work: SearchWorkspace,
 ) -> int:  # fmt: skip
     """Give closer bounds to all but the first; keep what is below the limit, in order of bounds."""
     names, bounds = fitting.names, fitting.bounds

@@ -33,7 +33,7 @@ from ridgeline.kernels.mapping.choices import (
 )
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.mapping import FAR
-from ridgeline.kernels.mapping.pipeline import HAS, A, B, C, K, Level, M, N, Shape
+from ridgeline.kernels.mapping.pipeline import HAS, A, B, C, K, BufferLevel, M, N, Shape
 
 # Columns of the factors of a tiling, each for a, b and c: elements of the largest tile, of all
 # tiles, of the first one (of c: new ones of the last), and of all but the first (of c: at least, of
@@ -43,7 +43,7 @@ NEW_OF_C = 12
 FACTOR_FIELDS = 13
 
 
-class Space(NamedTuple):
+class TilingSpace(NamedTuple):
     """All combinations of tilings.
 
     Attributes
@@ -116,7 +116,7 @@ def listed(axes: Ints, density: int) -> tuple[Ints, Ints, Floats]:
 @kernel_inside
 def space_of(
     starts: Ints, table: Ints, sums: Floats, shape: Shape
-) -> tuple[Space, Bounded]:  # fmt: skip
+) -> tuple[TilingSpace, Bounded]:  # fmt: skip
     """Make room for all combinations of the tilings that `listed` gives."""
     bits, factors = np.zeros(4, np.int64), np.empty((len(table), FACTOR_FIELDS))
     factors[:], most = 1.0, 3
@@ -131,7 +131,7 @@ def space_of(
         np.empty(most, np.int64), np.empty(most), np.empty(most), np.empty(most), np.empty(most),
         np.empty(most),
     )  # fmt: skip
-    return Space(starts, bits, table, sums, factors), room
+    return TilingSpace(starts, bits, table, sums, factors), room
 
 
 @kernel_call
@@ -171,7 +171,7 @@ def _inner(operand: int, i: int, factors: Floats) -> float:
 
 
 @kernel_part
-def _room(size: float, changes: bool, level: Level, operand: int) -> float:
+def _room(size: float, changes: bool, level: BufferLevel, operand: int) -> float:
     """Bytes that the buffers of an operand take, two if it changes; inf if they do not fit."""
     if level.ports.of[operand] == FAR:
         return 0.0
@@ -180,7 +180,7 @@ def _room(size: float, changes: bool, level: Level, operand: int) -> float:
 
 
 @kernel_part
-def _fits(room_a: float, room_b: float, room_c: float, level: Level) -> bool:
+def _fits(room_a: float, room_b: float, room_c: float, level: BufferLevel) -> bool:
     """Tell whether operands that share a buffer fit into it together."""
     fits = True
     for port in range(FAR):
@@ -193,7 +193,7 @@ def _fits(room_a: float, room_b: float, room_c: float, level: Level) -> bool:
 
 @kernel_call
 def list_fitting(  # noqa: PLR0915 - one loop with much state
-    space: Space, shape: Shape, level: Level, room: Bounded
+    space: TilingSpace, shape: Shape, level: BufferLevel, room: Bounded
 ) -> int:
     """Write all combinations that fit, and what they move; return how many.
 
@@ -316,7 +316,7 @@ def list_fitting(  # noqa: PLR0915 - one loop with much state
 
 
 @kernel_part
-def named(name: int, space: Space, chosen: Ints) -> None:
+def named(name: int, space: TilingSpace, chosen: Ints) -> None:
     """Write the tilings of a combination; see `Bounded.names`."""
     name >>= 2
     for axis in range(3, -1, -1):

@@ -24,11 +24,11 @@ import numpy as np
 from ridgeline._jit import kernel, kernel_call
 from ridgeline.kernels.mapping.footprint import DIM, WINDOW, Ints, axis_sum, tiles_of
 from ridgeline.kernels.mapping.mapping import OPERANDS, Mapping
-from ridgeline.kernels.mapping.nest import Nest
+from ridgeline.kernels.mapping.nest import ContractionNest
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class OperandWords:
     """Words of one operand that cross the border between a level and the one it comes from.
 
     Attributes
@@ -50,7 +50,7 @@ class Moved:
 
 
 @lru_cache(maxsize=4096)
-def pack_axes(nest: Nest) -> tuple[Ints, Ints]:
+def pack_axes(nest: ContractionNest) -> tuple[Ints, Ints]:
     """Put a nest's axes into a table, a row for each, and tell where each operand's rows begin."""
     rows, begins = [], [0]
     for operand in nest.operands:
@@ -66,7 +66,7 @@ def pack_axes(nest: Nest) -> tuple[Ints, Ints]:
     return np.array(rows, np.int64), np.array(begins, np.int64)
 
 
-def traffic(nest: Nest, mapping: Mapping) -> list[Moved]:
+def traffic(nest: ContractionNest, mapping: Mapping) -> list[OperandWords]:
     """Count the words that cross every border between levels.
 
     Raises
@@ -96,12 +96,12 @@ def traffic(nest: Nest, mapping: Mapping) -> list[Moved]:
             source = next(far for far in mapping.levels[position - 1 :: -1] if operand in far.keeps)
             first = distinct(mine, sizes) if operand == "c" else 0.0
             loads, stores = (words - first, words) if operand == "c" else (words, 0.0)
-            found.append(Moved(level.name, operand, source.name, loads, stores, first))
+            found.append(OperandWords(level.name, operand, source.name, loads, stores, first))
     return found
 
 
 @lru_cache(maxsize=4096)
-def elements_of(nest: Nest) -> tuple[float, float, float]:
+def elements_of(nest: ContractionNest) -> tuple[float, float, float]:
     """Elements of a, b and c that the nest touches."""
     axes, begins = pack_axes(nest)
     sizes = np.array(nest.sizes, np.int64)

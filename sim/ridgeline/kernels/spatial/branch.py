@@ -19,14 +19,14 @@ from ridgeline.kernels.spatial.clock import (
     G,
     Ints,
     K,
-    Machine,
+    CycleMachine,
     N,
     P,
     Q,
     R,
     S,
     Scratch,
-    Work,
+    LayoutArrays,
     play,
 )
 from ridgeline.kernels.spatial.words import (
@@ -41,7 +41,7 @@ from ridgeline.kernels.spatial.words import (
     T_FIRST,
     TO_AGAIN,
     TO_FIRST,
-    Axis,
+    WindowAxis,
     W,
     X,
     window_sums,
@@ -69,7 +69,7 @@ class Charges(NamedTuple):
     y_held: bool
 
 
-class Space(NamedTuple):
+class LayoutSpace(NamedTuple):
     """The leaves and orders of one nest under one dataflow.
 
     Attributes
@@ -205,7 +205,7 @@ def spread_pairs(
 
 
 @kernel_call
-def _count_sums(axis: int, found: Ints, tile: Ints, parts: Ints, at: Axis) -> None:
+def _count_sums(axis: int, found: Ints, tile: Ints, parts: Ints, at: WindowAxis) -> None:
     """Count the sums of an axis, at the first time."""
     if found[0] < 0:
         o, t = P + axis, R + axis
@@ -215,7 +215,7 @@ def _count_sums(axis: int, found: Ints, tile: Ints, parts: Ints, at: Axis) -> No
 
 
 @kernel_call
-def _count_far(axis: int, found: Ints, tile: Ints, at: Axis) -> None:
+def _count_far(axis: int, found: Ints, tile: Ints, at: WindowAxis) -> None:
     if found[0] < 0:
         o, t = P + axis, R + axis
         at.room.trip[0], at.room.trip[1] = tile[o], tile[t]
@@ -257,7 +257,7 @@ def _transfers(
 @kernel_part
 def _cycles(
     busy: float, x: float, w_cycles: float, y_cycles: float, x_times: float, w_times: float,
-    y_times: float, hops: int, beside: float, machine: Machine,
+    y_times: float, hops: int, beside: float, machine: CycleMachine,
 ) -> float:  # fmt: skip
     """Bound the cycles from below.
 
@@ -288,7 +288,7 @@ def _cycles(
 
 @kernel_call
 def _leaf_rank(
-    space: Space, charges: Charges, machine: Machine, axis: Axis, t: int, v: int, busy: int,
+    space: LayoutSpace, charges: Charges, machine: CycleMachine, axis: WindowAxis, t: int, v: int, busy: int,
     x_least: float, trips: Ints, one: Floats, rank: Floats,
 ) -> None:  # fmt: skip
     """Bound the rank of a leaf, whatever the order of its loops is.
@@ -320,7 +320,7 @@ def _leaf_rank(
 
 @kernel_call
 def _rank_of_trips(
-    space: Space, charges: Charges, machine: Machine, v: int, busy: int, x_least: float,
+    space: LayoutSpace, charges: Charges, machine: CycleMachine, v: int, busy: int, x_least: float,
     x_once: float, x_more: float, fewer: bool, trips: Ints, one: Floats, rank: Floats,
 ) -> None:  # fmt: skip
     """Bound the rank of layouts with so many trips, or with some more.
@@ -379,7 +379,7 @@ def _rank_of_trips(
 
 @kernel
 def leaves_of(
-    space: Space, charges: Charges, machine: Machine, axis: Axis, lowest: float, highest: float,
+    space: LayoutSpace, charges: Charges, machine: CycleMachine, axis: WindowAxis, lowest: float, highest: float,
     longest: float, best: Best, resume: Ints, found: Leaves,
 ) -> int:  # fmt: skip
     """List leaves whose bound is above `lowest` and at most `highest`, until there is no more room.
@@ -439,7 +439,7 @@ def leaves_of(
 
 
 @kernel_part
-def _held(tile: Ints, sizes: Ints, axis: Axis, space: Space, charges: Charges) -> int:
+def _held(tile: Ints, sizes: Ints, axis: WindowAxis, space: LayoutSpace, charges: Charges) -> int:
     """Count the words that a tile takes in the buffer."""
     words = 0
     if charges.x_held:
@@ -454,7 +454,7 @@ def _held(tile: Ints, sizes: Ints, axis: Axis, space: Space, charges: Charges) -
 
 
 @kernel_call
-def _spanned(outputs: int, taps: int, stride: int, dilation: int, axis: Axis) -> int:
+def _spanned(outputs: int, taps: int, stride: int, dilation: int, axis: WindowAxis) -> int:
     """Count the distinct places i stride + j dilation of outputs and taps."""
     if outputs == 1 or taps == 1:
         return outputs * taps
@@ -476,8 +476,8 @@ def _spanned(outputs: int, taps: int, stride: int, dilation: int, axis: Axis) ->
 
 @kernel_call
 def _split(
-    space: Space, order: Ints, trips: Ints, near: Ints, tile: Ints, outside: Ints, far: Ints,
-    charges: Charges, axis: Axis, chosen: Ints,
+    space: LayoutSpace, order: Ints, trips: Ints, near: Ints, tile: Ints, outside: Ints, far: Ints,
+    charges: Charges, axis: WindowAxis, chosen: Ints,
 ) -> int:  # fmt: skip
     """Let the buffer hold the loops inside some place: the fewest words from memory; -1: no room.
 
@@ -537,7 +537,7 @@ def _split(
 
 @kernel_inside
 def _played(
-    space: Space, machine: Machine, room: Scratch, window: Ints, ones: Ints, order: Ints,
+    space: LayoutSpace, machine: CycleMachine, room: Scratch, window: Ints, ones: Ints, order: Ints,
     trips: Ints, t: int, v: int, of: Ints, times: Ints, reach: Ints,
 ) -> int:  # fmt: skip
     """Play the steps of a layout and return its cycles."""
@@ -566,7 +566,7 @@ def _played(
         -(-x // machine.x_words), -(-w // machine.w_words), -(-y // machine.in_words),
         -(-y // machine.out_words),
     )  # fmt: skip
-    work = Work(
+    work = LayoutArrays(
         sizes, space.tiles[t], space.parts[v], ones, window, of[:n], times[:n], reach[:n],
         space.hops[v],
     )  # fmt: skip
@@ -577,7 +577,7 @@ def _played(
 
 
 @kernel_call
-def _different(space: Space, trips: Ints, seen: Ints, codes: Ints) -> int:
+def _different(space: LayoutSpace, trips: Ints, seen: Ints, codes: Ints) -> int:
     """Return the set of loops with several trips, as bits; mark the orders that differ in them.
 
     Parameters
@@ -607,7 +607,7 @@ def _different(space: Space, trips: Ints, seen: Ints, codes: Ints) -> int:
 
 @kernel_call
 def _bound_orders(
-    space: Space, charges: Charges, machine: Machine, best: Best, t: int, v: int, busy: int,
+    space: LayoutSpace, charges: Charges, machine: CycleMachine, best: Best, t: int, v: int, busy: int,
     trips: Ints, high: Ints, wide: Ints, near: Ints, seen: Ints, steps: Floats, ranks: Floats,
 ) -> int:  # fmt: skip
     """Bound the rank and the cycles of each order; return how many may be better than the best.
@@ -656,7 +656,7 @@ def _bound_orders(
 
 @kernel
 def examine(
-    space: Space, charges: Charges, machine: Machine, axis: Axis, room: Scratch, window: Ints,
+    space: LayoutSpace, charges: Charges, machine: CycleMachine, axis: WindowAxis, room: Scratch, window: Ints,
     ranks: Floats, leaves: Leaves, order: Ints, best: Best,
 ) -> None:  # fmt: skip
     """Play what the bounds of leaves, the lowest first, do not exclude.
@@ -733,7 +733,7 @@ def examine(
 
 @kernel_call
 def _near_words(
-    order: Ints, trips: Ints, high: Ints, wide: Ints, v: int, space: Space, machine: Machine,
+    order: Ints, trips: Ints, high: Ints, wide: Ints, v: int, space: LayoutSpace, machine: CycleMachine,
     near: Ints,
 ) -> None:  # fmt: skip
     words_of(order, trips, high, wide, space.sizes, near)
@@ -745,7 +745,7 @@ def _near_words(
 
 @kernel_call
 def _least(
-    busy: int, trips: Ints, near: Ints, y_all: int, machine: Machine, space: Space, v: int, t: int,
+    busy: int, trips: Ints, near: Ints, y_all: int, machine: CycleMachine, space: LayoutSpace, v: int, t: int,
     w_once: float, y_once: float, order: Ints,
 ) -> float:  # fmt: skip
     """Bound the cycles with an order of the loops.
@@ -795,7 +795,7 @@ def _least(
 
 @kernel_part
 def _bound(
-    cycles: float, near: Ints, y_all: int, space: Space, charges: Charges, rank: Floats
+    cycles: float, near: Ints, y_all: int, space: LayoutSpace, charges: Charges, rank: Floats
 ) -> None:
     sizes = space.sizes
     far = 0.0

@@ -39,7 +39,7 @@ X_WORDS, W_WORDS, IN_WORDS, OUT_WORDS, BUSY, PASSES, STEPS, FILLED = range(8)
 STATES, COUNTS = 7, 8
 
 
-class Work(NamedTuple):
+class LayoutArrays(NamedTuple):
     """The nest and its layout as arrays.
 
     Attributes
@@ -65,7 +65,7 @@ class Work(NamedTuple):
     hops: int
 
 
-class Machine(NamedTuple):
+class CycleMachine(NamedTuple):
     """Networks in words a cycle, and what they and the elements can do."""
 
     x_words: int
@@ -112,7 +112,7 @@ class Scratch(NamedTuple):
     many: Ints
 
 
-def scratch_of(work: Work) -> Scratch:
+def scratch_of(work: LayoutArrays) -> Scratch:
     """Return the room that the recurrence needs."""
     loops = len(work.of)
     spans = [
@@ -143,7 +143,7 @@ def scratch_of(work: Work) -> Scratch:
 
 
 @kernel
-def play(work: Work, machine: Machine, room: Scratch, longest: int, skip: bool) -> int:
+def play(work: LayoutArrays, machine: CycleMachine, room: Scratch, longest: int, skip: bool) -> int:
     """Run through the steps; the counts are left in `room`. Return the cycles.
 
     Parameters
@@ -181,7 +181,7 @@ def play(work: Work, machine: Machine, room: Scratch, longest: int, skip: bool) 
 
 
 @kernel_part
-def _restart(level: int, work: Work, room: Scratch) -> None:
+def _restart(level: int, work: LayoutArrays, room: Scratch) -> None:
     """Start the loops from `level` inwards, and say where the nest is."""
     loops = len(work.of)
     for inner in range(level, loops):
@@ -196,7 +196,7 @@ def _restart(level: int, work: Work, room: Scratch) -> None:
 
 
 @kernel_part
-def _repeat(level: int, longest: int, work: Work, room: Scratch) -> None:
+def _repeat(level: int, longest: int, work: LayoutArrays, room: Scratch) -> None:
     """Leave out iterations of a loop that would repeat the one that has just ended."""
     state, count, index = room.state, room.counted, room.turn[level]
     saved = room.saved_state[level]
@@ -224,13 +224,13 @@ def _repeat(level: int, longest: int, work: Work, room: Scratch) -> None:
 
 
 @kernel_part
-def _tile(d: int, offset: int, work: Work) -> int:
+def _tile(d: int, offset: int, work: LayoutArrays) -> int:
     """Count the iterations of loop d that the array does at this place."""
     return int(min(work.element[d] * work.rows[d] * work.columns[d], work.sizes[d] - offset))
 
 
 @kernel_part
-def _step(moved: int, work: Work, machine: Machine, room: Scratch) -> None:
+def _step(moved: int, work: LayoutArrays, machine: CycleMachine, room: Scratch) -> None:
     """Bring in what the next step needs, and do it."""
     state, count, at = room.state, room.counted, room.offset
     first = moved < 0
@@ -285,7 +285,7 @@ def _step(moved: int, work: Work, machine: Machine, room: Scratch) -> None:
 
 
 @kernel_part
-def _drain(work: Work, machine: Machine, room: Scratch, at: Ints) -> None:
+def _drain(work: LayoutArrays, machine: CycleMachine, room: Scratch, at: Ints) -> None:
     """Take the sums of the tile at `at` out of the array."""
     words = _y_words(work, at)
     room.counted[OUT_WORDS] += words
@@ -298,7 +298,7 @@ def _drain(work: Work, machine: Machine, room: Scratch, at: Ints) -> None:
 
 
 @kernel_part
-def _y_words(work: Work, at: Ints) -> int:
+def _y_words(work: LayoutArrays, at: Ints) -> int:
     words = 1
     for d in (N, G, K, P, Q):
         words *= _tile(d, at[d], work)
@@ -306,7 +306,7 @@ def _y_words(work: Work, at: Ints) -> int:
 
 
 @kernel_part
-def _w_words(work: Work, machine: Machine, at: Ints) -> int:
+def _w_words(work: LayoutArrays, machine: CycleMachine, at: Ints) -> int:
     words = 1
     for d in (G, K, C, R, S):
         words *= _tile(d, at[d], work)
@@ -318,7 +318,7 @@ def _w_words(work: Work, machine: Machine, at: Ints) -> int:
 
 @kernel_part
 def _x_words(
-    work: Work, machine: Machine, room: Scratch, moved: int, anew: bool, along_width: bool
+    work: LayoutArrays, machine: CycleMachine, room: Scratch, moved: int, anew: bool, along_width: bool
 ) -> int:
     at = room.offset
     words = 1
@@ -331,7 +331,7 @@ def _x_words(
 
 
 @kernel_part
-def _window_once(axis: int, moved: int, work: Work, machine: Machine, room: Scratch) -> int:
+def _window_once(axis: int, moved: int, work: LayoutArrays, machine: CycleMachine, room: Scratch) -> int:
     """Return `_window`, counted at the first time; anew where no loop has moved on."""
     place = room.offset[P + axis] * work.sizes[R + axis] + room.offset[R + axis]
     found = room.windows[axis, place, 1 + moved]
@@ -345,7 +345,7 @@ def _window_once(axis: int, moved: int, work: Work, machine: Machine, room: Scra
 
 
 @kernel_part
-def _window(axis: int, anew: bool, work: Work, machine: Machine, room: Scratch) -> int:
+def _window(axis: int, anew: bool, work: LayoutArrays, machine: CycleMachine, room: Scratch) -> int:
     """Positions along the height (0) or the width (1) that elements do not have yet.
 
     With multicast, each counts once; otherwise once for every element that needs it.
@@ -373,7 +373,7 @@ def _window(axis: int, anew: bool, work: Work, machine: Machine, room: Scratch) 
 @kernel_part
 def _mark(
     out: int, tap: int, o: int, t: int, mark: int, stride: int, dilation: int,
-    work: Work, at: Ints, marks: Ints,
+    work: LayoutArrays, at: Ints, marks: Ints,
 ) -> int:  # fmt: skip
     """Mark the window of the element that is the o-th along `out` and the t-th along `tap`.
 

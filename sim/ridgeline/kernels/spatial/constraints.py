@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ridgeline.kernels.mapping.given import Factor, Given
+from ridgeline.kernels.mapping.given import Factor, MappingFile
 from ridgeline.kernels.spatial.dataflows import DATAFLOWS
-from ridgeline.kernels.spatial.nest import LOOPS, Layout, Loop, Nest
+from ridgeline.kernels.spatial.nest import LOOPS, SpatialLayout, TemporalLoop, ConvolutionNest
 
 Place = Literal["element", "rows", "columns", "buffer", "memory"]
 
@@ -53,7 +53,7 @@ class Constraints:
 FREE = Constraints()
 
 
-def settled_by(given: Given, nest: Nest, levels: list[str]) -> Layout | Constraints:
+def settled_by(given: MappingFile, nest: ConvolutionNest, levels: list[str]) -> SpatialLayout | Constraints:
     """Return the layout of a mapping file, or what it settles of one.
 
     Parameters
@@ -86,8 +86,8 @@ def settled_by(given: Given, nest: Nest, levels: list[str]) -> Layout | Constrai
         for place, factors in own.items()
     }
     if len(own) == len(places) and all(len(own[place]) == len(whole[place]) for place in own):
-        loops = {place: tuple(Loop(d, whole[place][d]) for d, _ in own[place]) for place in own}
-        return Layout(
+        loops = {place: tuple(TemporalLoop(d, whole[place][d]) for d, _ in own[place]) for place in own}
+        return SpatialLayout(
             whole["element"], whole["rows"], whole["columns"], loops["buffer"], loops["memory"]
         )
     settled: list[tuple[str, str, int]] = []

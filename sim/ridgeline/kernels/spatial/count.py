@@ -16,12 +16,12 @@ from ridgeline.kernels.spatial.clock import (
     STEPS,
     W_WORDS,
     X_WORDS,
-    Machine,
-    Work,
+    CycleMachine,
+    LayoutArrays,
     play,
     scratch_of,
 )
-from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, Layout, Nest
+from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, SpatialLayout, ConvolutionNest
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class Counts:
         return self.cycles - self.busy_cycles - self.fill_cycles - self.drain_cycles
 
 
-def work_of(nest: Nest, layout: Layout) -> Work:
+def work_of(nest: ConvolutionNest, layout: SpatialLayout) -> LayoutArrays:
     """Lay a nest out as the arrays that the recurrence and the array of elements play.
 
     A loop is spread over no more elements than have work, and runs no oftener than is needed.
@@ -82,7 +82,7 @@ def work_of(nest: Nest, layout: Layout) -> Work:
             reach[d] *= trips
     of, trips_, reaches = zip(*reversed(inner), strict=True) if inner else ((), (), ())
     summed = [LOOPS.index(d) for d in sorted(SUMMED)]
-    return Work(
+    return LayoutArrays(
         sizes=sizes,
         element=element,
         rows=rows,
@@ -95,7 +95,7 @@ def work_of(nest: Nest, layout: Layout) -> Work:
     )
 
 
-def count(nest: Nest, layout: Layout, machine: Machine, *, skip: bool = True) -> Counts:
+def count(nest: ConvolutionNest, layout: SpatialLayout, machine: CycleMachine, *, skip: bool = True) -> Counts:
     """Count the cycles and the words of a layout.
 
     Parameters
@@ -125,7 +125,7 @@ def count(nest: Nest, layout: Layout, machine: Machine, *, skip: bool = True) ->
     )
 
 
-def _most(work: Work, machine: Machine) -> tuple[int, int, int, int]:
+def _most(work: LayoutArrays, machine: CycleMachine) -> tuple[int, int, int, int]:
     """Words that one exchange brings or takes away, at most."""
     tile = np.minimum(work.element * work.rows * work.columns, work.sizes)
     n, g, k, c, p, q, r, s = (int(size) for size in tile)

@@ -14,7 +14,7 @@ import numpy as np
 
 from ridgeline._jit import kernel, kernel_part
 from ridgeline.errors import RidgelineError
-from ridgeline.kernels.spatial.clock import Ints, Machine, Work
+from ridgeline.kernels.spatial.clock import Ints, CycleMachine, LayoutArrays
 from ridgeline.kernels.spatial.moves import (
     ARRIVED,
     GONE,
@@ -25,14 +25,14 @@ from ridgeline.kernels.spatial.moves import (
     G,
     K,
     N,
-    Network,
+    NetworkState,
     P,
-    Plan,
+    ArrayPlan,
     Q,
     R,
     S,
-    Store,
-    Tiles,
+    OperandStore,
+    OperandTiles,
     Values,
     carry,
     fetch,
@@ -47,7 +47,7 @@ from ridgeline.kernels.spatial.moves import (
 )
 
 
-def plan_of(work: Work) -> Plan:
+def plan_of(work: LayoutArrays) -> ArrayPlan:
     """Lay down the steps by walking through the loops, in the obvious way."""
     places: list[tuple[int, ...]] = []
 
@@ -79,7 +79,7 @@ def plan_of(work: Work) -> Plan:
         if y_new[i]:
             again[i] = tile in seen
             seen.add(tile)
-    return Plan(at, x_new, _any(moved, G, K, C, R, S), y_new, keeps, again)
+    return ArrayPlan(at, x_new, _any(moved, G, K, C, R, S), y_new, keeps, again)
 
 
 def _any(moved: Flags, *loops: int) -> Flags:
@@ -88,7 +88,7 @@ def _any(moved: Flags, *loops: int) -> Flags:
 
 
 def element_level_product(
-    x: Values, w: Values, work: Work, machine: Machine
+    x: Values, w: Values, work: LayoutArrays, machine: CycleMachine
 ) -> tuple[Values, int, list[int]]:
     """Play a nest on the array.
 
@@ -114,7 +114,7 @@ def element_level_product(
     elements = int(np.prod(work.rows) * np.prod(work.columns))
     y = np.zeros([int(work.sizes[d]) for d in (N, G, K, P, Q)], np.int64)
     stores = [
-        Store(
+        OperandStore(
             a.ravel(),
             np.array(a.shape, np.int64),
             np.zeros((2, elements, a.size), np.bool_),
@@ -123,7 +123,7 @@ def element_level_product(
         for a in (x, w, y)
     ]
     nets = [
-        Network(np.zeros((elements * a.size + 1, 2), np.int64), np.array([0, -1, 0, 0]))
+        NetworkState(np.zeros((elements * a.size + 1, 2), np.int64), np.array([0, -1, 0, 0]))
         for a in (x, w, y, y)
     ]
     sums = np.zeros((2, elements, y.size), np.int64)
@@ -137,11 +137,11 @@ def element_level_product(
     return y, int(cycles), [int(net.now[TOTAL]) for net in nets]
 
 
-def _tiles(new: Flags) -> Tiles:
-    return Tiles(np.append(np.flatnonzero(new), len(new)), np.cumsum(new) - 1)
+def _tiles(new: Flags) -> OperandTiles:
+    return OperandTiles(np.append(np.flatnonzero(new), len(new)), np.cumsum(new) - 1)
 
 
-def _placed(work: Work, elements: int) -> Ints:
+def _placed(work: LayoutArrays, elements: int) -> Ints:
     """[elements, 10]: each element's part of every loop; its places in the chains of sums.
 
     Loops are digits of the row and column number; those of a sum are between neighbours.
@@ -161,10 +161,10 @@ def _placed(work: Work, elements: int) -> Ints:
 
 @kernel
 def _play(  # noqa: PLR0915 - all that happens in a cycle
-    x: Store, w: Store, y: Store, sums: Values,
-    x_net: Network, w_net: Network, in_net: Network, out_net: Network,
-    placed: Ints, plan: Plan, x_tiles: Tiles, w_tiles: Tiles, y_tiles: Tiles,
-    work: Work, machine: Machine,
+    x: OperandStore, w: OperandStore, y: OperandStore, sums: Values,
+    x_net: NetworkState, w_net: NetworkState, in_net: NetworkState, out_net: NetworkState,
+    placed: Ints, plan: ArrayPlan, x_tiles: OperandTiles, w_tiles: OperandTiles, y_tiles: OperandTiles,
+    work: LayoutArrays, machine: CycleMachine,
 ) -> int:  # fmt: skip
     steps, tiles, columns = len(plan.at), len(y_tiles.first) - 1, 1
     for d in range(8):
@@ -255,14 +255,14 @@ def _play(  # noqa: PLR0915 - all that happens in a cycle
 
 
 @kernel_part
-def _barrier(step: int, plan: Plan, machine: Machine) -> bool:
+def _barrier(step: int, plan: ArrayPlan, machine: CycleMachine) -> bool:
     """Tell whether a step begins a pass."""
     w_waits = plan.w_new[step] and not machine.w_double
     return step == 0 or w_waits or (plan.x_new[step] and not machine.x_double)
 
 
 @kernel_part
-def _rested(step: int, done: int, cycle: int, ready: Ints, plan: Plan, machine: Machine) -> bool:
+def _rested(step: int, done: int, cycle: int, ready: Ints, plan: ArrayPlan, machine: CycleMachine) -> bool:
     """Tell whether the pass to which a step belongs has begun."""
     first = step
     while not _barrier(first, plan, machine):
@@ -271,7 +271,7 @@ def _rested(step: int, done: int, cycle: int, ready: Ints, plan: Plan, machine: 
 
 
 @kernel_part
-def _arrived(net: Network, tiles: Tiles) -> bool:
+def _arrived(net: NetworkState, tiles: OperandTiles) -> bool:
     """Take note of a tile that has arrived; tell whether there is another one to be brought."""
     if net.now[LENGTH] >= 0 and net.now[GONE] == net.now[LENGTH]:
         net.now[LENGTH] = -1
@@ -281,8 +281,8 @@ def _arrived(net: Network, tiles: Tiles) -> bool:
 
 @kernel_part
 def _may_load(
-    net: Network, tiles: Tiles, double: bool, done: int, cycle: int, ready: Ints, plan: Plan,
-    machine: Machine,
+    net: NetworkState, tiles: OperandTiles, double: bool, done: int, cycle: int, ready: Ints, plan: ArrayPlan,
+    machine: CycleMachine,
 ) -> bool:  # fmt: skip
     """Tell whether the elements have room for the next tile."""
     tile = net.now[ARRIVED]
@@ -293,8 +293,8 @@ def _may_load(
 
 @kernel_part
 def _has_all(
-    step: int, cycle: int, ready: Ints, drained: int, x_net: Network, w_net: Network,
-    x_tiles: Tiles, w_tiles: Tiles, y_tiles: Tiles, plan: Plan, machine: Machine,
+    step: int, cycle: int, ready: Ints, drained: int, x_net: NetworkState, w_net: NetworkState,
+    x_tiles: OperandTiles, w_tiles: OperandTiles, y_tiles: OperandTiles, plan: ArrayPlan, machine: CycleMachine,
 ) -> bool:  # fmt: skip
     """Tell whether all that a step needs is in the elements."""
     tile = y_tiles.of[step]
@@ -307,7 +307,7 @@ def _has_all(
 
 
 @kernel_part
-def _longest(step: int, plan: Plan, work: Work) -> int:
+def _longest(step: int, plan: ArrayPlan, work: LayoutArrays) -> int:
     """Multiplications of the element that has most of them."""
     most = 1
     for d in range(8):

@@ -7,14 +7,14 @@ from typing import Literal, NamedTuple
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.spatial import SpatialArray
-from ridgeline.kernels.spatial.clock import Machine
-from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, Layout, Nest, Operand
+from ridgeline.kernels.spatial.clock import CycleMachine
+from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, SpatialLayout, ConvolutionNest, Operand
 
 OPERANDS: dict[Operand, str] = {"x": "images", "w": "filters", "y": "sums"}
 Objective = Literal["time", "energy", "edp"]
 
 
-class Prices(NamedTuple):
+class LayoutPrices(NamedTuple):
     """What the device's report charges besides the array's cycles; a layout is ranked by it.
 
     Attributes
@@ -43,7 +43,7 @@ class Prices(NamedTuple):
     objective: Objective = "time"
 
 
-PLAIN = Prices()
+PLAIN = LayoutPrices()
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,20 +70,20 @@ class Elements:
 
     rows: int
     columns: int
-    networks: Machine
+    networks: CycleMachine
     room: tuple[int, int, int]
     buffer_words: int
     memory_width: float
     held: frozenset[Operand]
     adds_along: frozenset[str]
     dataflows: tuple[str, ...]
-    prices: Prices = PLAIN
+    prices: LayoutPrices = PLAIN
 
-    def refusal(self, nest: Nest, layout: Layout) -> str | None:
+    def refusal(self, nest: ConvolutionNest, layout: SpatialLayout) -> str | None:
         """Say why a layout does not go with the array, or None if it does."""
         return self._too_wide(layout) or self._too_large(nest, layout) or _not_covered(nest, layout)
 
-    def _too_wide(self, layout: Layout) -> str | None:
+    def _too_wide(self, layout: SpatialLayout) -> str | None:
         for axis, parts, limit in (
             ("rows", layout.rows, self.rows),
             ("columns", layout.columns, self.columns),
@@ -100,7 +100,7 @@ class Elements:
                 return f"{d} is a sum and can be spread along one axis only"
         return None
 
-    def _too_large(self, nest: Nest, layout: Layout) -> str | None:
+    def _too_large(self, nest: ConvolutionNest, layout: SpatialLayout) -> str | None:
         for operand, words in zip(OPERANDS, self.room, strict=True):
             needed = nest.words(operand, layout.element)
             if needed > words:
@@ -111,12 +111,12 @@ class Elements:
             return f"the buffer holds {self.buffer_words} words, and its tile has {needed}"
         return None
 
-    def buffered(self, nest: Nest, tile: dict[str, int]) -> int:
+    def buffered(self, nest: ConvolutionNest, tile: dict[str, int]) -> int:
         """Words that a tile takes in the buffer."""
         return sum(nest.words(operand, tile) for operand in self.held)
 
 
-def _not_covered(nest: Nest, layout: Layout) -> str | None:
+def _not_covered(nest: ConvolutionNest, layout: SpatialLayout) -> str | None:
     tile = layout.buffer_tile
     for loop in layout.memory:
         tile[loop.of] *= loop.trips
@@ -128,7 +128,7 @@ def _not_covered(nest: Nest, layout: Layout) -> str | None:
 
 
 def elements_of(
-    array: SpatialArray, buffer_words: float, memory_width: float, prices: Prices = PLAIN
+    array: SpatialArray, buffer_words: float, memory_width: float, prices: LayoutPrices = PLAIN
 ) -> Elements:
     """Return an engine's array.
 
@@ -142,7 +142,7 @@ def elements_of(
         What a layout is ranked by besides its cycles.
     """
     x, w, y = array.images, array.filters, array.sums
-    networks = Machine(
+    networks = CycleMachine(
         x.width.value, w.width.value, y.width_in.value, y.width_out.value,
         x.multicast, w.multicast, x.buffers == 2, w.buffers == 2, y.buffers == 2,
         array.hop.value, array.setup.value,

@@ -8,14 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ridgeline._jit import kernel, kernel_part
-from ridgeline.kernels.spatial.clock import Ints, Machine, Work
+from ridgeline.kernels.spatial.clock import Ints, CycleMachine, LayoutArrays
 
 Values = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 N, G, K, C, P, Q, R, S = range(8)
 
 
-class Plan(NamedTuple):
+class ArrayPlan(NamedTuple):
     """What happens in each step, laid down before the first cycle.
 
     Attributes
@@ -38,7 +38,7 @@ class Plan(NamedTuple):
     again: Flags
 
 
-class Tiles(NamedTuple):
+class OperandTiles(NamedTuple):
     """The tiles of one operand, one after the other.
 
     Attributes
@@ -53,7 +53,7 @@ class Tiles(NamedTuple):
     of: Ints
 
 
-class Network(NamedTuple):
+class NetworkState(NamedTuple):
     """What a network is about to do.
 
     Attributes
@@ -72,7 +72,7 @@ class Network(NamedTuple):
 ARRIVED, LENGTH, GONE, TOTAL = range(4)
 
 
-class Store(NamedTuple):
+class OperandStore(NamedTuple):
     """Words of one operand.
 
     Attributes
@@ -99,7 +99,7 @@ def slot_of(tile: int, double: bool) -> int:
 
 @kernel_part
 def find_place(
-    number: int, element: int, step: int, at: Ints, placed: Ints, plan: Plan, work: Work
+    number: int, element: int, step: int, at: Ints, placed: Ints, plan: ArrayPlan, work: LayoutArrays
 ) -> bool:
     """Find the place in the nest of an element's next multiplication; False if it has no more."""
     for d in range(7, -1, -1):
@@ -113,7 +113,7 @@ def find_place(
 
 
 @kernel_part
-def x_word(at: Ints, work: Work, x: Store) -> int:
+def x_word(at: Ints, work: LayoutArrays, x: OperandStore) -> int:
     """Return the number of the image word of an iteration."""
     height = at[P] * work.window[0] + at[R] * work.window[2]
     width = at[Q] * work.window[1] + at[S] * work.window[3]
@@ -122,14 +122,14 @@ def x_word(at: Ints, work: Work, x: Store) -> int:
 
 
 @kernel_part
-def w_word(at: Ints, w: Store) -> int:
+def w_word(at: Ints, w: OperandStore) -> int:
     """Return the number of the filter word of an iteration."""
     word = (at[G] * w.sizes[1] + at[K]) * w.sizes[2] + at[C]
     return int((word * w.sizes[3] + at[R]) * w.sizes[4] + at[S])
 
 
 @kernel_part
-def y_word(at: Ints, y: Store) -> int:
+def y_word(at: Ints, y: OperandStore) -> int:
     """Return the number of the sum of an iteration."""
     word = (at[N] * y.sizes[1] + at[G]) * y.sizes[2] + at[K]
     return int((word * y.sizes[3] + at[P]) * y.sizes[4] + at[Q])
@@ -137,8 +137,8 @@ def y_word(at: Ints, y: Store) -> int:
 
 @kernel
 def fetch(
-    operand: int, net: Network, store: Store, tiles: Tiles, double: bool, multicast: bool,
-    placed: Ints, plan: Plan, work: Work,
+    operand: int, net: NetworkState, store: OperandStore, tiles: OperandTiles, double: bool, multicast: bool,
+    placed: Ints, plan: ArrayPlan, work: LayoutArrays,
 ) -> None:  # fmt: skip
     """Queue what the elements need of the next tile of x (0) or w (1) and do not have."""
     tile = net.now[ARRIVED]
@@ -179,7 +179,7 @@ def fetch(
 
 @kernel_part
 def _listens(
-    operand: int, number: int, element: int, first: Ints, at: Ints, placed: Ints, work: Work
+    operand: int, number: int, element: int, first: Ints, at: Ints, placed: Ints, work: LayoutArrays
 ) -> bool:
     """Find an iteration of an element's tile; False if it is not in the nest."""
     for d in range(7, -1, -1):
@@ -194,7 +194,7 @@ def _listens(
 
 
 @kernel_part
-def queue_sums(net: Network, step: int, y: Store, placed: Ints, plan: Plan, work: Work) -> None:
+def queue_sums(net: NetworkState, step: int, y: OperandStore, placed: Ints, plan: ArrayPlan, work: LayoutArrays) -> None:
     """Queue the sums of a tile, each with the first element of its chain."""
     net.now[LENGTH], net.now[GONE] = 0, 0
     for word in range(len(y.values)):
@@ -217,13 +217,13 @@ def queue_sums(net: Network, step: int, y: Store, placed: Ints, plan: Plan, work
 
 
 @kernel_part
-def going(net: Network, words: int) -> int:
+def going(net: NetworkState, words: int) -> int:
     """Words that a network carries in this cycle."""
     return int(max(0, min(words, net.now[LENGTH] - net.now[GONE])))
 
 
 @kernel_part
-def carry(net: Network, store: Store, words: int, slot: int) -> None:
+def carry(net: NetworkState, store: OperandStore, words: int, slot: int) -> None:
     """Bring words of x or w to the elements that need them."""
     for _ in range(going(net, words)):
         word, element = net.queue[net.now[GONE]]
@@ -235,7 +235,7 @@ def carry(net: Network, store: Store, words: int, slot: int) -> None:
 
 @kernel_part
 def hop_on(
-    slot: int, cycles: int, columns: int, placed: Ints, sums: Values, machine: Machine
+    slot: int, cycles: int, columns: int, placed: Ints, sums: Values, machine: CycleMachine
 ) -> None:
     """Let the sums of the farthest elements, rows first, go to their neighbours."""
     if (cycles - 1) % machine.hop:

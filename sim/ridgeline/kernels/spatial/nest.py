@@ -42,7 +42,7 @@ Factors = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Nest:
+class ConvolutionNest:
     """Trip counts of the eight loops, with the steps of the window.
 
     Attributes
@@ -100,17 +100,17 @@ def _reach(outputs: int, taps: int, stride: int, dilation: int) -> int:
     return len({i * stride + j * dilation for i in range(outputs) for j in range(taps)})
 
 
-def nest_of(loops: Gemm | Conv) -> Nest:
+def nest_of(loops: Gemm | Conv) -> ConvolutionNest:
     """Return the nest of a product, or of the forward pass over a convolution."""
     if isinstance(loops, Gemm):
-        return Nest((loops.m, loops.batch, loops.n, loops.k, 1, 1, 1, 1), is_gemm=True)
+        return ConvolutionNest((loops.m, loops.batch, loops.n, loops.k, 1, 1, 1, 1), is_gemm=True)
     c, k = loops.c_in // loops.groups, loops.c_out // loops.groups
     sizes = (loops.batch, loops.groups, k, c, loops.h_out, loops.w_out, loops.r, loops.s)
-    return Nest(sizes, loops.stride, loops.dilation)
+    return ConvolutionNest(sizes, loops.stride, loops.dilation)
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class TemporalLoop:
     """A temporal loop: over which of the nest's loops, and how often."""
 
     of: str
@@ -118,7 +118,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Layout:
+class SpatialLayout:
     """How a nest is laid out in space and time.
 
     Attributes
@@ -136,8 +136,8 @@ class Layout:
     element: Factors
     rows: Factors
     columns: Factors
-    buffer: tuple[Loop, ...]
-    memory: tuple[Loop, ...] = field(default=())
+    buffer: tuple[TemporalLoop, ...]
+    memory: tuple[TemporalLoop, ...] = field(default=())
 
     @property
     def array_tile(self) -> dict[str, int]:
@@ -154,7 +154,7 @@ class Layout:
             tile[loop.of] *= loop.trips
         return tile
 
-    def shown(self, nest: Nest) -> str:
+    def shown(self, nest: ConvolutionNest) -> str:
         """Say in a line which loops run where, by the names that people use."""
         name = {own: name for name, own in nest.names.items()}
         places = {
@@ -170,6 +170,6 @@ class Layout:
         )
 
     @property
-    def loops(self) -> tuple[Loop, ...]:
+    def loops(self) -> tuple[TemporalLoop, ...]:
         """All temporal loops above the elements, the outermost first."""
         return (*self.memory, *self.buffer)

@@ -9,14 +9,14 @@ from functools import lru_cache
 import numpy as np
 
 from ridgeline.errors import RidgelineError
-from ridgeline.kernels.mapping.given import Given
+from ridgeline.kernels.mapping.given import MappingFile
 from ridgeline.kernels.spatial import branch
-from ridgeline.kernels.spatial.clock import Machine, scratch_of
+from ridgeline.kernels.spatial.clock import CycleMachine, scratch_of
 from ridgeline.kernels.spatial.constraints import FREE, Constraints, settled_by
 from ridgeline.kernels.spatial.count import Counts, count, work_of
 from ridgeline.kernels.spatial.dataflows import DATAFLOWS, Dataflow
 from ridgeline.kernels.spatial.machine import OPERANDS, Elements
-from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, Layout, Loop, Nest
+from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, SpatialLayout, TemporalLoop, ConvolutionNest
 from ridgeline.kernels.spatial.space import (
     Ints,
     as_rows,
@@ -24,7 +24,7 @@ from ridgeline.kernels.spatial.space import (
     orders_of,
     spreads,
 )
-from ridgeline.kernels.spatial.words import SUMS, Axis
+from ridgeline.kernels.spatial.words import SUMS, WindowAxis
 
 _SETTLED = 20_000  # layouts that are played of a mapping file that settles loops over tiles
 _LEAVES = 1 << 18  # that are sorted at once
@@ -34,7 +34,7 @@ _STEPS = (1.0005, 1.02, 1.05, 1.1, 1.2, 1.4, 2.0, 4.0, 16.0, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundLayout:
     """A layout, and what it takes.
 
     Attributes
@@ -54,7 +54,7 @@ class Found:
         Layouts whose steps the search has played.
     """
 
-    layout: Layout
+    layout: SpatialLayout
     counts: Counts
     memory_words: tuple[int, int, int, int]
     time_cycles: float
@@ -65,7 +65,7 @@ class Found:
 
 
 @lru_cache(maxsize=4096)
-def best_layout(nest: Nest, elements: Elements, constraints: Constraints = FREE) -> Found:
+def best_layout(nest: ConvolutionNest, elements: Elements, constraints: Constraints = FREE) -> FoundLayout:
     """Find the best layout by `Prices.objective`; equal ones go by `Found.rank`.
 
     Raises
@@ -78,7 +78,7 @@ def best_layout(nest: Nest, elements: Elements, constraints: Constraints = FREE)
         for name in ((constraints.dataflow,) if constraints.dataflow else elements.dataflows)
         for flow in DATAFLOWS[name]
     ]
-    best: Found | None = None
+    best: FoundLayout | None = None
     complete, played = True, 0
     for flow in dict.fromkeys(flows):
         searched = _Search(nest, elements, flow, constraints)
@@ -91,7 +91,7 @@ def best_layout(nest: Nest, elements: Elements, constraints: Constraints = FREE)
     return replace(best, complete=complete, played=played)
 
 
-def given_layout(nest: Nest, elements: Elements, given: Given, levels: list[str]) -> Found:
+def given_layout(nest: ConvolutionNest, elements: Elements, given: MappingFile, levels: list[str]) -> FoundLayout:
     """Count the layout of a mapping file, or find the best of those that it allows.
 
     Parameters
@@ -116,10 +116,10 @@ def given_layout(nest: Nest, elements: Elements, given: Given, levels: list[str]
     return evaluate(nest, elements, settled)
 
 
-def evaluate(nest: Nest, elements: Elements, layout: Layout) -> Found:
+def evaluate(nest: ConvolutionNest, elements: Elements, layout: SpatialLayout) -> FoundLayout:
     """Count one layout, searched or given."""
     counts = count(nest, layout, elements.networks)
-    outside = Layout(layout.buffer_tile, {}, {}, layout.memory)
+    outside = SpatialLayout(layout.buffer_tile, {}, {}, layout.memory)
     memory = count(nest, outside, _COUNTER)
     words = (memory.x_words, memory.w_words, memory.in_words, memory.out_words)
     near = (counts.x_words, counts.w_words, counts.in_words, counts.out_words)
@@ -141,21 +141,21 @@ def evaluate(nest: Nest, elements: Elements, layout: Layout) -> Found:
         "energy": (energy_j, time),
         "edp": (energy_j * time, time),
     }[prices.objective]
-    return Found(
+    return FoundLayout(
         layout, counts, (x, w, y_in, y_out), time, energy_j, (*rank, float(far_words))
     )  # fmt: skip
 
 
-_COUNTER = Machine(1, 1, 1, 1, True, True, True, True, True, 1, 0)
+_COUNTER = CycleMachine(1, 1, 1, 1, True, True, True, True, True, 1, 0)
 """A buffer looked at as one element: what its networks carry is what comes from the memory."""
 
 
-def _shown(nest: Nest) -> str:
+def _shown(nest: ConvolutionNest) -> str:
     sizes = ((name, nest.size(own)) for name, own in nest.names.items())
     return " ".join(f"{name}={size}" for name, size in sizes if size > 1)
 
 
-def _no_layout(nest: Nest, elements: Elements, constraints: Constraints) -> str:
+def _no_layout(nest: ConvolutionNest, elements: Elements, constraints: Constraints) -> str:
     """Say what has no room, and by how much."""
     return (
         f"no layout of the loops {_shown(nest)} fits the array{constraints.shown}: "
@@ -163,7 +163,7 @@ def _no_layout(nest: Nest, elements: Elements, constraints: Constraints) -> str:
     )
 
 
-def _lacking(nest: Nest, elements: Elements, constraints: Constraints) -> str:
+def _lacking(nest: ConvolutionNest, elements: Elements, constraints: Constraints) -> str:
     names = {own: name for name, own in nest.names.items()}
     for axis, limit in (("rows", elements.rows), ("columns", elements.columns)):
         factors = constraints.factors("rows" if axis == "rows" else "columns")
@@ -207,7 +207,7 @@ class _Search:
     """One dataflow's layouts of one nest on one array."""
 
     def __init__(
-        self, nest: Nest, elements: Elements, flow: Dataflow, constraints: Constraints
+        self, nest: ConvolutionNest, elements: Elements, flow: Dataflow, constraints: Constraints
     ) -> None:
         self.nest, self.elements, self.constraints = nest, elements, constraints
         self.played = 0
@@ -219,7 +219,7 @@ class _Search:
         )
         self.orders = orders_of(nest, flow, constraints)
 
-    def best(self, known: Found | None) -> tuple[Found | None, bool]:
+    def best(self, known: FoundLayout | None) -> tuple[FoundLayout | None, bool]:
         """Return the best layout, or None: a known one is not worse; whether all were seen."""
         if not (self.tiles and self.rows and self.columns):
             return None, True
@@ -301,7 +301,7 @@ class _Search:
             elements.buffer_words, "x" in elements.held, "w" in elements.held,
             "y" in elements.held,
         )  # fmt: skip
-        whole = work_of(nest, Layout(dict(zip(LOOPS, nest.sizes, strict=True)), {}, {}, ()))
+        whole = work_of(nest, SpatialLayout(dict(zip(LOOPS, nest.sizes, strict=True)), {}, {}, ()))
         room = scratch_of(whole)
         deep = room._replace(
             turn=np.zeros(8, np.int64), trip=np.zeros(8, np.int64),
@@ -321,7 +321,7 @@ class _Search:
         own_work = whole._replace(
             sizes=self.sizes, element=ones.copy(), rows=ones.copy(), columns=ones.copy()
         )
-        self.axis = Axis(own_work, elements.networks, own_room)
+        self.axis = WindowAxis(own_work, elements.networks, own_room)
 
     def _lowest(self) -> float:
         """Bound what any layout is ranked by from below."""
@@ -339,7 +339,7 @@ class _Search:
         energy_j = words * (prices.near_j + prices.far_j) + time * prices.idle_j + prices.fixed_j
         return {"time": time, "energy": energy_j, "edp": time * energy_j}[prices.objective]
 
-    def _space(self, longest: float) -> branch.Space:
+    def _space(self, longest: float) -> branch.LayoutSpace:
         """Return the spreads that may multiply in so many cycles, each with the fewest hops."""
         limit = min(longest, 2.0**62)
         room = _PAIRS
@@ -361,7 +361,7 @@ class _Search:
         parts_at = np.empty((len(pairs), 8), np.int64)
         for d in range(8):
             parts_at[:, d] = self.joint[d, self.row_at[rows, d], self.column_at[columns, d]]
-        return branch.Space(
+        return branch.LayoutSpace(
             sizes=self.sizes,
             tiles=self.tile_lengths,
             tile_at=self.tile_at,
@@ -403,30 +403,30 @@ class _Search:
             row, column = self.pairs[best.chosen[1], 3:]
             self.spread = self.rows[row], self.columns[column]
 
-    def _layout(self, chosen: Ints) -> Layout:
+    def _layout(self, chosen: Ints) -> SpatialLayout:
         """Return the layout of what was chosen."""
         tile, _, order, place, most = (int(number) for number in chosen)
         rows, columns = self.spread
-        base = Layout(self.tiles[tile], rows, columns, ())
-        inside: list[Loop] = []
-        outside: list[Loop] = []
+        base = SpatialLayout(self.tiles[tile], rows, columns, ())
+        inside: list[TemporalLoop] = []
+        outside: list[TemporalLoop] = []
         for i, d in enumerate(self.orders[order]):
             trips = -(-self.nest.size(d) // base.array_tile[d])
             held = 1 if i < place else most if i == place else trips
             rest = -(-trips // held)
             if rest > 1:
-                outside.append(Loop(d, rest))
+                outside.append(TemporalLoop(d, rest))
             if held > 1:
-                inside.append(Loop(d, held))
+                inside.append(TemporalLoop(d, held))
         return replace(base, buffer=tuple(inside), memory=tuple(outside))
 
     @property
     def _settles_tiles(self) -> bool:
         return any(place in ("buffer", "memory") for place, _, _ in self.constraints.settled)
 
-    def _settled(self, known: Found | None) -> tuple[Found | None, bool]:
+    def _settled(self, known: FoundLayout | None) -> tuple[FoundLayout | None, bool]:
         """Play layouts whose loops over tiles a file settles in part, up to some number."""
-        best: Found | None = None
+        best: FoundLayout | None = None
         space = self._space(math.inf)
         bounds = np.ones((len(space.parts), len(space.tiles)))
         for d in range(8):
@@ -440,8 +440,8 @@ class _Search:
                 break
             v, t = divmod(number, len(space.tiles))
             row, column = self.pairs[v, 3:]
-            base = Layout(self.tiles[t], self.rows[row], self.columns[column], ())
-            seen: set[tuple[Loop, ...]] = set()
+            base = SpatialLayout(self.tiles[t], self.rows[row], self.columns[column], ())
+            seen: set[tuple[TemporalLoop, ...]] = set()
             for order in self.orders:
                 layout = _buffered(self.nest, self.elements, self.constraints, base, order)
                 if layout is None or layout.loops in seen:
@@ -464,14 +464,14 @@ def _numbers(factors: Ints, known: list[Ints]) -> Ints:
 
 
 def _buffered(
-    nest: Nest, elements: Elements, constraints: Constraints, base: Layout, order: list[str]
-) -> Layout | None:
+    nest: ConvolutionNest, elements: Elements, constraints: Constraints, base: SpatialLayout, order: list[str]
+) -> SpatialLayout | None:
     """Let the buffer hold the tiles of as many inner loops as it has room for."""
     tile = dict(base.array_tile)
     if elements.buffered(nest, tile) > elements.buffer_words:
         return None
-    inside: list[Loop] = []
-    outside: list[Loop] = []
+    inside: list[TemporalLoop] = []
+    outside: list[TemporalLoop] = []
     buffer, memory = constraints.factors("buffer"), constraints.factors("memory")
     for d in reversed(order):
         trips = -(-nest.size(d) // base.array_tile[d])
@@ -484,17 +484,17 @@ def _buffered(
         while most > 1 and not _fits(nest, elements, tile, d, most):
             most -= 1
         if most > 1:
-            inside.append(Loop(d, most))
+            inside.append(TemporalLoop(d, most))
             tile[d] *= most
         if most < trips:
             rest = -(-trips // most)
             if rest > memory.get(d, rest):
                 return None
-            outside.append(Loop(d, rest))
-    if any(factor > 1 and Loop(d, factor) not in inside for d, factor in buffer.items()):
+            outside.append(TemporalLoop(d, rest))
+    if any(factor > 1 and TemporalLoop(d, factor) not in inside for d, factor in buffer.items()):
         return None
     return replace(base, buffer=tuple(reversed(inside)), memory=tuple(reversed(outside)))
 
 
-def _fits(nest: Nest, elements: Elements, tile: dict[str, int], d: str, trips: int) -> bool:
+def _fits(nest: ConvolutionNest, elements: Elements, tile: dict[str, int], d: str, trips: int) -> bool:
     return elements.buffered(nest, {**tile, d: tile[d] * trips}) <= elements.buffer_words

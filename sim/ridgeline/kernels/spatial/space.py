@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ridgeline.kernels.spatial.constraints import Constraints
 from ridgeline.kernels.spatial.dataflows import Dataflow
 from ridgeline.kernels.spatial.machine import OPERANDS, Elements
-from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, Nest
+from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, ConvolutionNest
 
 Ints = NDArray[np.int64]
 _FEW = 16
@@ -68,7 +68,7 @@ def parts_up_to(size: int, limit: int) -> tuple[int, ...]:
 
 
 def element_tiles(
-    nest: Nest, elements: Elements, flow: Dataflow, constraints: Constraints
+    nest: ConvolutionNest, elements: Elements, flow: Dataflow, constraints: Constraints
 ) -> list[dict[str, int]]:
     """Tiles of one element that its registers have room for."""
     fixed = constraints.factors("element")
@@ -109,7 +109,7 @@ def _halves(size: int) -> list[int]:
 
 
 def spreads(
-    nest: Nest, elements: Elements, flow: Dataflow, constraints: Constraints, axis: str
+    nest: ConvolutionNest, elements: Elements, flow: Dataflow, constraints: Constraints, axis: str
 ) -> list[dict[str, int]]:
     """All ways to spread loops along the "rows" or the "columns", the largest first."""
     fixed = constraints.factors("rows" if axis == "rows" else "columns")
@@ -140,7 +140,7 @@ def spreads(
     return sorted(found, key=lambda parts: -math.prod(parts.values()))
 
 
-def orders_of(nest: Nest, flow: Dataflow, constraints: Constraints) -> list[list[str]]:
+def orders_of(nest: ConvolutionNest, flow: Dataflow, constraints: Constraints) -> list[list[str]]:
     """Orders of the loops over tiles that the dataflow and the constraints leave."""
     found: dict[tuple[str, ...], None] = {}
     for order in _ORDERS:

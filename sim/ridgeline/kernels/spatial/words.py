@@ -18,14 +18,14 @@ from ridgeline.kernels.spatial.clock import (
     G,
     Ints,
     K,
-    Machine,
+    CycleMachine,
     N,
     P,
     Q,
     R,
     S,
     Scratch,
-    Work,
+    LayoutArrays,
     _window,
 )
 
@@ -39,21 +39,21 @@ AGAIN = 9  # a loop over filters with another loop that images depend on inside
 X, W, OUT, IN = range(4)
 
 
-class Axis(NamedTuple):
+class WindowAxis(NamedTuple):
     """What a window's words are counted with, of arrays that stand for one axis."""
 
-    work: Work
-    machine: Machine
+    work: LayoutArrays
+    machine: CycleMachine
     room: Scratch
 
 
 @kernel_call
-def _new_words(axis: int, anew: bool, at: Axis) -> int:
+def _new_words(axis: int, anew: bool, at: WindowAxis) -> int:
     return _window(axis, anew, at.work, at.machine, at.room)
 
 
 @kernel_part
-def _moved(axis: int, out: int, tap: int, old_out: int, old_tap: int, at: Axis) -> int:
+def _moved(axis: int, out: int, tap: int, old_out: int, old_tap: int, at: WindowAxis) -> int:
     """Words of a window that comes from an old place."""
     at.room.last[P + axis], at.room.last[R + axis] = old_out, old_tap
     at.room.offset[P + axis], at.room.offset[R + axis] = out, tap
@@ -61,7 +61,7 @@ def _moved(axis: int, out: int, tap: int, old_out: int, old_tap: int, at: Axis) 
 
 
 @kernel_call
-def window_sums(axis: int, element: Ints, parts: Ints, at: Axis, found: Ints) -> None:
+def window_sums(axis: int, element: Ints, parts: Ints, at: WindowAxis, found: Ints) -> None:
     """Sum up the words of an axis (0: height, 1: width) over all places of its windows.
 
     Parameters

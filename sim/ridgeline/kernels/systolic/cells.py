@@ -20,7 +20,7 @@ EMPTY = -1
 PRODUCT, TOP, LEFT, HEIGHT, WIDTH = range(5)
 
 
-class Machine(NamedTuple):
+class CellArray(NamedTuple):
     """The array, and whether folds overlap."""
 
     rows: int

@@ -8,14 +8,14 @@ import numpy as np
 
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.array import Dataflow, Edge, Fold
-from ridgeline.kernels.systolic.closed_form import IntArray, Schedule
+from ridgeline.kernels.systolic.closed_form import IntArray, FoldSchedule
 
 _INT64_MAX = np.iinfo(np.int64).max
 
 
 def schedule_of(
     dataflow: str, fold: str, edge: str, hop_row: int, hop_col: int, mac_latency: int
-) -> Schedule:
+) -> FoldSchedule:
     """Check how a product is folded onto an array; raise ConfigError."""
     named = (
         ("dataflow", dataflow, get_args(Dataflow)),
@@ -31,7 +31,7 @@ def schedule_of(
     latencies = (("hop_row", hop_row), ("hop_col", hop_col), ("mac_latency", mac_latency))
     for name, cycles in latencies:
         whole_number(name, cycles)
-    return Schedule(dataflow, fold, edge, hop_row, hop_col, mac_latency)  # type: ignore[arg-type]
+    return FoldSchedule(dataflow, fold, edge, hop_row, hop_col, mac_latency)  # type: ignore[arg-type]
 
 
 def whole_number(name: str, value: object) -> int:

@@ -65,7 +65,7 @@ N = TypeVar("N", int, IntArray)
 """Whole numbers: Python integers of any size, or int64 arrays that broadcast."""
 
 
-class Schedule(NamedTuple):
+class FoldSchedule(NamedTuple):
     """How products are folded onto an array, and its latencies in cycles."""
 
     dataflow: Dataflow
@@ -82,7 +82,7 @@ class Schedule(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Spans(Generic[N]):
+class CycleSpans(Generic[N]):
     """What the cycles of a product are spent on; they sum to its cycles.
 
     Attributes
@@ -137,8 +137,8 @@ def passes(dataflow: Dataflow, row_folds: int, column_folds: int) -> tuple[int, 
 
 
 def spans(
-    m: N, n: N, k: N, batch: N, rows: N, columns: N, how: Schedule, maximum: Callable[[N, N], N]
-) -> Spans[N]:
+    m: N, n: N, k: N, batch: N, rows: N, columns: N, how: FoldSchedule, maximum: Callable[[N, N], N]
+) -> CycleSpans[N]:
     """Cycles of `batch` products C[m, n] = A[m, k] B[k, n], one after the other, on one array.
 
     Parameters
@@ -151,8 +151,8 @@ def spans(
     full, overlapped = how.edge == "full", how.fold == "overlapped"
     latencies = (how.hop_row, how.hop_col, how.mac_latency)
     if how.fold == "serial":
-        return Spans(*serial(height, width, t, batch, rows, columns, stationary, full, latencies))
-    return Spans(
+        return CycleSpans(*serial(height, width, t, batch, rows, columns, stationary, full, latencies))
+    return CycleSpans(
         *following(
             height, width, t, batch, rows, columns, stationary, full, overlapped, latencies, maximum
         )

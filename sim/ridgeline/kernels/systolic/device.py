@@ -6,8 +6,8 @@ import math
 
 from ridgeline.hardware.array import SystolicArray
 from ridgeline.hardware.device import Engine
-from ridgeline.kernels.systolic.closed_form import Schedule
-from ridgeline.kernels.systolic.partition import Arrays, Network
+from ridgeline.kernels.systolic.closed_form import FoldSchedule
+from ridgeline.kernels.systolic.partition import Arrays, ArrayChain
 from ridgeline.workload.formats import bytes_of
 
 
@@ -25,7 +25,7 @@ def arrays_of(array: SystolicArray, accumulate: str) -> Arrays:
         Number format of the partial sums that travel between arrays.
     """
     schedules = tuple(
-        Schedule(
+        FoldSchedule(
             dataflow,
             array.fold,
             array.edge,
@@ -39,7 +39,7 @@ def arrays_of(array: SystolicArray, accumulate: str) -> Arrays:
     if array.network is not None:
         clock_hz = array.clock.value
         bytes_per_cycle = array.network.bandwidth.value / clock_hz
-        network = Network(
+        network = ArrayChain(
             math.ceil(array.network.latency.value * clock_hz),
             bytes_per_cycle / bytes_of(accumulate),
         )

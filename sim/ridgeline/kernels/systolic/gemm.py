@@ -13,15 +13,15 @@ from ridgeline.hardware.array import Dataflow, Edge, Fold
 from ridgeline.kernels.systolic.checks import schedule_of, whole_number, whole_numbers
 from ridgeline.kernels.systolic.closed_form import (
     IntArray,
-    Schedule,
-    Spans,
+    FoldSchedule,
+    CycleSpans,
     folds,
     layout,
     passes,
     spans,
 )
 from ridgeline.kernels.systolic.scalesim import last_cycle
-from ridgeline.kernels.systolic.sparsity import Sparsity, parse_sparsity
+from ridgeline.kernels.systolic.sparsity import StructuredSparsity, parse_sparsity
 
 _COUNT_LIMIT = 2.0**62
 """Cycles up to which no intermediate of the int64 arithmetic overflows."""
@@ -104,7 +104,7 @@ def gemm_cycles(
 
 
 def _scalar_cycles(
-    sizes: tuple[int, ...], how: Schedule, compat: str | None, ratio: Sparsity | None
+    sizes: tuple[int, ...], how: FoldSchedule, compat: str | None, ratio: StructuredSparsity | None
 ) -> int:
     m, n, k, batch, rows, columns = sizes
     _check_compat(compat, how, ratio, batch == 1)
@@ -115,7 +115,7 @@ def _scalar_cycles(
 
 
 def _array_cycles(
-    sizes: tuple[IntArray, ...], how: Schedule, compat: str | None, ratio: Sparsity | None
+    sizes: tuple[IntArray, ...], how: FoldSchedule, compat: str | None, ratio: StructuredSparsity | None
 ) -> IntArray:
     m, n, k, batch, rows, columns = sizes
     _check_compat(compat, how, ratio, bool((batch == 1).all()))
@@ -130,7 +130,7 @@ def _array_cycles(
     return np.asarray(spans(m, n, stored, batch, rows, columns, how, np.maximum).total())
 
 
-def _check_compat(compat: str | None, how: Schedule, ratio: Sparsity | None, single: bool) -> None:
+def _check_compat(compat: str | None, how: FoldSchedule, ratio: StructuredSparsity | None, single: bool) -> None:
     if compat is None:
         if ratio is not None and how.dataflow != "ws":
             raise ConfigError(
@@ -177,10 +177,10 @@ class SystolicGemm:
     batch: int
     rows: int
     columns: int
-    schedule: Schedule
-    sparsity: Sparsity | None
+    schedule: FoldSchedule
+    sparsity: StructuredSparsity | None
     cycles: int
-    spans: Spans[int]
+    spans: CycleSpans[int]
     row_folds: int
     column_folds: int
     macs: int

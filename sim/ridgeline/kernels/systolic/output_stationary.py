@@ -15,7 +15,7 @@ from ridgeline.kernels.systolic.cells import (
     TOP,
     WIDTH,
     Ints,
-    Machine,
+    CellArray,
     Pipe,
     Values,
     pipes,
@@ -23,7 +23,7 @@ from ridgeline.kernels.systolic.cells import (
 )
 
 
-class Array(NamedTuple):
+class OutputStationaryArray(NamedTuple):
     """Registers and control of the array.
 
     Attributes
@@ -55,10 +55,10 @@ class Array(NamedTuple):
     left: Ints
 
 
-def empty_array(a: Values, tiles: Ints, machine: Machine) -> Array:
+def empty_array(a: Values, tiles: Ints, machine: CellArray) -> OutputStationaryArray:
     """Return the array before the first cycle."""
     rows, columns = machine.rows, machine.columns
-    return Array(
+    return OutputStationaryArray(
         across=pipes(a, rows, columns, machine.hop_col),
         below=pipes(a, rows, columns, machine.hop_row),
         working=pipes(a, rows, columns, machine.mac),
@@ -71,7 +71,7 @@ def empty_array(a: Values, tiles: Ints, machine: Machine) -> Array:
 
 
 @kernel
-def play(a: Values, b: Values, c: Values, tiles: Ints, machine: Machine, array: Array) -> int:
+def play(a: Values, b: Values, c: Values, tiles: Ints, machine: CellArray, array: OutputStationaryArray) -> int:
     """Write the product of `a` and `b` to `c`; return the cycles, or EMPTY if one went astray."""
     streaming = oldest = 0  # the next tile to be streamed, the oldest one that is not all gone
     cycle = 0
@@ -96,7 +96,7 @@ def play(a: Values, b: Values, c: Values, tiles: Ints, machine: Machine, array: 
 
 @kernel_part
 def _may_stream(
-    cycle: int, tile: int, steps: int, tiles: Ints, machine: Machine, array: Array
+    cycle: int, tile: int, steps: int, tiles: Ints, machine: CellArray, array: OutputStationaryArray
 ) -> bool:
     """Tell whether the edge is free, and all cells of column 0 will be when they need their drain.
 
@@ -121,7 +121,7 @@ def _may_stream(
 
 @kernel_part
 def _plan_drain(
-    cycle: int, tile: int, steps: int, tiles: Ints, machine: Machine, array: Array
+    cycle: int, tile: int, steps: int, tiles: Ints, machine: CellArray, array: OutputStationaryArray
 ) -> None:
     """Let the drain begin when the last row is done and the tile before has left the port."""
     done = cycle + (tiles[tile, HEIGHT] - 1) * machine.hop_row + steps - 1 + machine.mac
@@ -133,7 +133,7 @@ def _plan_drain(
 
 @kernel_part
 def _move_results(
-    cycle: int, tile: int, c: Values, tiles: Ints, machine: Machine, array: Array
+    cycle: int, tile: int, c: Values, tiles: Ints, machine: CellArray, array: OutputStationaryArray
 ) -> bool:
     """Move results down one register in each column that drains; the last row's leaves.
 
@@ -162,7 +162,7 @@ def _move_results(
 
 @kernel_part
 def _entering(
-    cycle: int, i: int, j: int, streaming: int, steps: int, machine: Machine, array: Array
+    cycle: int, i: int, j: int, streaming: int, steps: int, machine: CellArray, array: OutputStationaryArray
 ) -> int:
     """Tag of what enters the array at cell (i, j) of its left or top edge in this cycle."""
     for tile in range(streaming - 1, -1, -1):
@@ -175,7 +175,7 @@ def _entering(
 @kernel_part
 def _cell(
     cycle: int, i: int, j: int, streaming: int, a: Values, b: Values, tiles: Ints,
-    machine: Machine, array: Array,
+    machine: CellArray, array: OutputStationaryArray,
 ) -> bool:  # fmt: skip
     """Let cell (i, j) multiply what comes from the left and from above, and add a product."""
     steps, last = a.shape[2], machine.hop_col - 1
@@ -208,7 +208,7 @@ def _cell(
 
 
 @kernel_part
-def _add(i: int, j: int, steps: int, machine: Machine, array: Array) -> bool:
+def _add(i: int, j: int, steps: int, machine: CellArray, array: OutputStationaryArray) -> bool:
     """Add the product that is ready; a finished sum goes to the drain, which has to be empty."""
     done, total, drain = array.working.tag[i, j, machine.mac - 1], array.total, array.drain
     if done == EMPTY:

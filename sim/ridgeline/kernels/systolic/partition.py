@@ -16,10 +16,10 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from ridgeline.hardware.array import Dataflow
-from ridgeline.kernels.systolic.closed_form import Schedule, Spans, folds, layout, passes, spans
+from ridgeline.kernels.systolic.closed_form import FoldSchedule, CycleSpans, folds, layout, passes, spans
 
 
-class Network(NamedTuple):
+class ArrayChain(NamedTuple):
     """The way from array to array: cycles to the next one, and words a cycle."""
 
     latency_cycles: int
@@ -35,13 +35,13 @@ class Arrays(NamedTuple):
     rows: int
     columns: int
     number: int
-    schedules: tuple[Schedule, ...]
-    network: Network | None = None
+    schedules: tuple[FoldSchedule, ...]
+    network: ArrayChain | None = None
     multicast: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Partition:
+class ArrayPartition:
     """How a product is divided among arrays.
 
     Attributes
@@ -69,7 +69,7 @@ class Partition:
     a_passes: int
     b_passes: int
     c_passes: int
-    spent: Spans[int]
+    spent: CycleSpans[int]
 
     @property
     def arrays(self) -> int:
@@ -78,14 +78,14 @@ class Partition:
 
 
 @lru_cache(maxsize=4096)
-def best_partition(m: int, n: int, k: int, batch: int, arrays: Arrays) -> Partition:
+def best_partition(m: int, n: int, k: int, batch: int, arrays: Arrays) -> ArrayPartition:
     """Find the fastest division of `batch` products C[m, n] = A[m, k] B[k, n] among equal arrays.
 
     All divisions into at most `arrays.number` parts are looked at, less those that another one
     divides further: a smaller part never takes longer. Among equals the one with the fewest arrays
     in use wins, then the first of `arrays.schedules`.
     """
-    best: Partition | None = None
+    best: ArrayPartition | None = None
     for how in arrays.schedules:
         for division in splits(arrays.number, arrays.network is not None):
             macs = math.prod(map(folds, (batch, m, n, k), division))
@@ -99,8 +99,8 @@ def best_partition(m: int, n: int, k: int, batch: int, arrays: Arrays) -> Partit
 
 
 def divided(
-    m: int, n: int, k: int, batch: int, parts: Sequence[int], how: Schedule, arrays: Arrays
-) -> Partition:
+    m: int, n: int, k: int, batch: int, parts: Sequence[int], how: FoldSchedule, arrays: Arrays
+) -> ArrayPartition:
     """Count the cycles of one division into at most `parts` along batch, m, n and k."""
     sizes = (batch, m, n, k)
     each_batch, each_m, each_n, each_k = map(folds, sizes, parts)
@@ -114,7 +114,7 @@ def divided(
     a_passes, b_passes, c_passes = passes(
         how.dataflow, folds(height, arrays.rows), folds(width, arrays.columns)
     )
-    return Partition(
+    return ArrayPartition(
         batch_parts=b_parts,
         m_parts=m_parts,
         n_parts=n_parts,
@@ -129,7 +129,7 @@ def divided(
     )
 
 
-def reduction_cycles(words: int, parts: int, network: Network) -> int:
+def reduction_cycles(words: int, parts: int, network: ArrayChain) -> int:
     """Count the cycles in which `parts` arrays add up `words` partial sums each, scattered."""
     each = folds(words, parts)
     return (parts - 1) * (network.latency_cycles + math.ceil(each / network.words_per_cycle))

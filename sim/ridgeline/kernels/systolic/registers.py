@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.array import Dataflow, Edge, Fold
 from ridgeline.kernels.systolic import output_stationary, weight_stationary
-from ridgeline.kernels.systolic.cells import EMPTY, Ints, Machine, Values
+from ridgeline.kernels.systolic.cells import EMPTY, Ints, CellArray, Values
 from ridgeline.kernels.systolic.checks import schedule_of, whole_number
-from ridgeline.kernels.systolic.closed_form import Schedule
+from ridgeline.kernels.systolic.closed_form import FoldSchedule
 
 
 def register_level_product(
@@ -81,7 +81,7 @@ def register_level_product(
     return product.reshape(shape), cycles
 
 
-def _run(left: Values, right: Values, rows: int, columns: int, how: Schedule) -> tuple[Values, int]:
+def _run(left: Values, right: Values, rows: int, columns: int, how: FoldSchedule) -> tuple[Values, int]:
     """Lay the tiles out, with zeros around them if edges are full, and play them."""
     outputs_stay = how.dataflow == "os"
     m, n = left.shape[1], right.shape[2]
@@ -92,7 +92,7 @@ def _run(left: Values, right: Values, rows: int, columns: int, how: Schedule) ->
         left = np.pad(left, pad)
         right = np.pad(right, [(0, 0), (0, left.shape[2] - right.shape[1]), (0, -n % columns)])
     tiles = _tiles(len(left), left.shape[1 if outputs_stay else 2], right.shape[2], rows, columns)
-    machine = Machine(
+    machine = CellArray(
         rows, columns, how.hop_row, how.hop_col, how.mac_latency,
         serial=how.fold == "serial", doubled=how.fold == "overlapped",
     )  # fmt: skip

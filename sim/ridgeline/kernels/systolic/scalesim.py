@@ -18,7 +18,7 @@ from ridgeline.hardware.array import Dataflow
 from ridgeline.hardware.scalesim import DEFAULT_SEED
 from ridgeline.kernels.systolic.checks import whole_number
 from ridgeline.kernels.systolic.closed_form import N, folds, layout
-from ridgeline.kernels.systolic.sparsity import Sparsity, parse_sparsity
+from ridgeline.kernels.systolic.sparsity import StructuredSparsity, parse_sparsity
 from ridgeline.workload.graph import Conv, Gemm
 
 _SUMMED_AT_ONCE = 2**20
@@ -188,7 +188,7 @@ def scalesim_gemm(
 
 def _ifmap_reads(
     m: int, stored: int, rows: int, row_folds: int, column_folds: int, dataflow: Dataflow,
-    ratio: Sparsity | None, row_wise_block: int | None,
+    ratio: StructuredSparsity | None, row_wise_block: int | None,
 ) -> int | float:  # fmt: skip
     if row_wise_block is not None:  # a whole block for every row of the array, skewed
         return (m + rows - 1) * rows * row_wise_block * row_folds * column_folds
@@ -207,7 +207,7 @@ def _ifmap_reads(
     return int(reads) if reads.is_integer() else reads
 
 
-def _metadata_words(words: int, ratio: Sparsity | None, row_wise_block: int | None) -> float:
+def _metadata_words(words: int, ratio: StructuredSparsity | None, row_wise_block: int | None) -> float:
     """Index words of a filter in ELLPACK blocks."""
     if ratio is None:
         return 0.0

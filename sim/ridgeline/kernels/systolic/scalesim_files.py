@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.scalesim import ScaleSimConfig, read_config
-from ridgeline.kernels.systolic.sparsity import Sparsity, parse_sparsity
+from ridgeline.kernels.systolic.sparsity import StructuredSparsity, parse_sparsity
 from ridgeline.workload.graph import Conv, Gemm
 from ridgeline.workload.trace.layers import read_layers
 
@@ -36,7 +36,7 @@ class TopologyLayer:
 
     name: str
     loops: Conv | Gemm
-    sparsity: Sparsity | None
+    sparsity: StructuredSparsity | None
     line: int
 
 

@@ -33,7 +33,7 @@ from ridgeline.errors import ConfigError
 from ridgeline.hardware.array import Dataflow
 from ridgeline.kernels.systolic.closed_form import folds
 from ridgeline.kernels.systolic.scalesim import scalesim_product
-from ridgeline.kernels.systolic.sparsity import Sparsity
+from ridgeline.kernels.systolic.sparsity import StructuredSparsity
 from ridgeline.workload.graph import Conv, Gemm
 
 _KB = 1024
@@ -115,7 +115,7 @@ def replay_memory(
     buffers: BufferSizes,
     ports: PortWords | None,
     *,
-    sparsity: Sparsity | None = None,
+    sparsity: StructuredSparsity | None = None,
 ) -> MemoryReplay:
     """Replay one layer against SCALE-Sim's buffers.
 
@@ -188,7 +188,7 @@ class _Image(NamedTuple):
     channels: int
 
     @classmethod
-    def of(cls, loops: Conv | Gemm, sparsity: Sparsity | None) -> _Image:
+    def of(cls, loops: Conv | Gemm, sparsity: StructuredSparsity | None) -> _Image:
         if isinstance(loops, Gemm):  # an image of one window a row
             h, w, r, s, channels, stride = loops.m, loops.k, 1, loops.k, 1, (1, 1)
         else:

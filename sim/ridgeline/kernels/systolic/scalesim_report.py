@@ -21,7 +21,7 @@ from ridgeline.kernels.systolic.scalesim_memory import (
     PortWords,
     replay_memory,
 )
-from ridgeline.kernels.systolic.sparsity import Sparsity
+from ridgeline.kernels.systolic.sparsity import StructuredSparsity
 from ridgeline.kernels.traffic import as_gemm
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
@@ -237,7 +237,7 @@ def _check_banks(config: ScaleSimConfig) -> None:
 
 
 def _replayed(
-    config: ScaleSimConfig, loops: Conv | Gemm, sparsity: Sparsity | None
+    config: ScaleSimConfig, loops: Conv | Gemm, sparsity: StructuredSparsity | None
 ) -> tuple[MemoryReplay | None, tuple[str, ...]]:
     sizes = [size for size in _sizes(config) if size is not None]
     if len(sizes) < 3:
@@ -254,7 +254,7 @@ def _replayed(
 
 def _as_scalesim(config: ScaleSimConfig, layer: TopologyLayer) -> Iterator[LayerReport]:
     copies = layer.loops.groups if isinstance(layer.loops, Conv) else 1
-    ratio = (layer.sparsity or Sparsity(1, 1)) if config.sparsity else None
+    ratio = (layer.sparsity or StructuredSparsity(1, 1)) if config.sparsity else None
     m, n, k = scalesim_product(layer.loops)
     replay, notes = _replayed(config, layer.loops, ratio)
 
@@ -304,7 +304,7 @@ def _as_scalesim(config: ScaleSimConfig, layer: TopologyLayer) -> Iterator[Layer
 
 
 def _storage(
-    config: ScaleSimConfig, counted: ScaleSimGemm, n: int, k: int, ratio: Sparsity | None
+    config: ScaleSimConfig, counted: ScaleSimGemm, n: int, k: int, ratio: StructuredSparsity | None
 ) -> FilterStorage | None:
     if not config.sparsity:
         return None

@@ -13,7 +13,7 @@ from ridgeline.kernels.systolic.closed_form import N
 _RATIO = re.compile(r"\s*(\d{1,6})\s*:\s*(\d{1,6})\s*")
 
 
-class Sparsity(NamedTuple):
+class StructuredSparsity(NamedTuple):
     """At most `kept` of every `block` weights along k are stored and multiplied."""
 
     kept: int
@@ -33,7 +33,7 @@ class Sparsity(NamedTuple):
         return k // self.block * self.kept + (int(rest) if isinstance(k, int) else rest)
 
 
-def parse_sparsity(text: str | tuple[int, int] | None) -> Sparsity | None:
+def parse_sparsity(text: str | tuple[int, int] | None) -> StructuredSparsity | None:
     """Read ``"2:4"`` or (2, 4); None means dense.
 
     Raises
@@ -52,4 +52,4 @@ def parse_sparsity(text: str | tuple[int, int] | None) -> Sparsity | None:
         or not 1 <= pair[0] <= pair[1]
     ):
         raise ConfigError(f"sparsity must be N:M with 1 <= N <= M, such as 2:4; found {text!r}")
-    return Sparsity(*pair)
+    return StructuredSparsity(*pair)

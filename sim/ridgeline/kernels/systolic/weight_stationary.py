@@ -15,7 +15,7 @@ from ridgeline.kernels.systolic.cells import (
     TOP,
     WIDTH,
     Ints,
-    Machine,
+    CellArray,
     Pipe,
     Values,
     pipes,
@@ -23,7 +23,7 @@ from ridgeline.kernels.systolic.cells import (
 )
 
 
-class Array(NamedTuple):
+class WeightStationaryArray(NamedTuple):
     """Registers and control of the array.
 
     Attributes
@@ -64,11 +64,11 @@ class Array(NamedTuple):
     left: Ints
 
 
-def empty_array(a: Values, tiles: Ints, machine: Machine) -> Array:
+def empty_array(a: Values, tiles: Ints, machine: CellArray) -> WeightStationaryArray:
     """Return the array before the first cycle."""
     rows, columns, hop_row = machine.rows, machine.columns, machine.hop_row
     count, steps = len(tiles), a.shape[1]
-    return Array(
+    return WeightStationaryArray(
         chain=pipes(a, columns, (rows - 1) * hop_row + 1),
         weight=pipes(a, rows, columns),
         across=pipes(a, rows, columns, machine.hop_col),
@@ -84,7 +84,7 @@ def empty_array(a: Values, tiles: Ints, machine: Machine) -> Array:
 
 
 @kernel
-def play(a: Values, b: Values, c: Values, tiles: Ints, machine: Machine, array: Array) -> int:
+def play(a: Values, b: Values, c: Values, tiles: Ints, machine: CellArray, array: WeightStationaryArray) -> int:
     """Add the product of `a` and `b` to `c`; return the cycles, or EMPTY if one went astray."""
     loading = streaming = oldest = 0  # tiles to be loaded, to be streamed; oldest still loading
     cycle = 0
@@ -109,7 +109,7 @@ def play(a: Values, b: Values, c: Values, tiles: Ints, machine: Machine, array: 
 
 
 @kernel_part
-def _may_stream(cycle: int, tile: int, loading: int, steps: int, array: Array) -> bool:
+def _may_stream(cycle: int, tile: int, loading: int, steps: int, array: WeightStationaryArray) -> bool:
     """Tell whether the tile is loaded, and the edge is free."""
     if tile == loading or array.loaded[tile] > cycle:
         return False
@@ -118,7 +118,7 @@ def _may_stream(cycle: int, tile: int, loading: int, steps: int, array: Array) -
 
 @kernel_part
 def _may_load(
-    cycle: int, tile: int, steps: int, tiles: Ints, machine: Machine, array: Array
+    cycle: int, tile: int, steps: int, tiles: Ints, machine: CellArray, array: WeightStationaryArray
 ) -> bool:
     """Tell whether all cells of column 0 let go of their weights before the next ones come by."""
     if tile == len(tiles) or (tile > 0 and array.loaded[tile - 1] > cycle):
@@ -143,7 +143,7 @@ def _may_load(
 
 @kernel_part
 def _fed(
-    cycle: int, i: int, streaming: int, steps: int, tiles: Ints, machine: Machine, array: Array
+    cycle: int, i: int, streaming: int, steps: int, tiles: Ints, machine: CellArray, array: WeightStationaryArray
 ) -> int:
     """Tag of the operand that enters row i from the left in this cycle."""
     tile = array.feeding[i]
@@ -156,7 +156,7 @@ def _fed(
 
 
 @kernel_part
-def _cell(i: int, j: int, fed: int, a: Values, tiles: Ints, machine: Machine, array: Array) -> bool:
+def _cell(i: int, j: int, fed: int, a: Values, tiles: Ints, machine: CellArray, array: WeightStationaryArray) -> bool:
     """Let cell (i, j) add its product to the sum from above; False if the two do not belong."""
     steps, last = a.shape[1], machine.hop_col - 1
     tag, value = array.across.tag[i, j, last], array.across.value[i, j, last]
@@ -197,7 +197,7 @@ def _cell(i: int, j: int, fed: int, a: Values, tiles: Ints, machine: Machine, ar
 
 @kernel_part
 def _move_weights(
-    cycle: int, oldest: int, loading: int, b: Values, tiles: Ints, machine: Machine, array: Array
+    cycle: int, oldest: int, loading: int, b: Values, tiles: Ints, machine: CellArray, array: WeightStationaryArray
 ) -> int:
     """Move weights down one register in each column that is being loaded.
 
@@ -231,7 +231,7 @@ def _move_weights(
 
 
 @kernel_part
-def _leave(steps: int, c: Values, tiles: Ints, array: Array) -> None:
+def _leave(steps: int, c: Values, tiles: Ints, array: WeightStationaryArray) -> None:
     """Let one result leave each column, if the one whose turn it is has come to the port."""
     results = len(tiles) * steps
     for j in range(len(array.turn)):

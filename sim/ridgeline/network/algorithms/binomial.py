@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from ridgeline.network.algorithm import Group, algorithm
-from ridgeline.network.script import Column, Script, Step, make_script, make_step
+from ridgeline.network.algorithm import CollectiveGroup, algorithm
+from ridgeline.network.script import Column, MessageSchedule, MessageRounds, make_script, make_step
 
 
-def _outwards(n: int, *, parts: bool) -> list[Step]:
+def _outwards(n: int, *, parts: bool) -> list[MessageRounds]:
     """From the root to all: whole, or to each subtree its parts."""
     return [
         _hop(n, 1 << i, parts=parts, inwards=False, combine=False)
@@ -20,7 +20,7 @@ def _outwards(n: int, *, parts: bool) -> list[Step]:
     ]
 
 
-def _inwards(n: int, *, parts: bool, combine: bool) -> list[Step]:
+def _inwards(n: int, *, parts: bool, combine: bool) -> list[MessageRounds]:
     """From all to the root."""
     return [
         _hop(n, 1 << i, parts=parts, inwards=True, combine=combine)
@@ -28,7 +28,7 @@ def _inwards(n: int, *, parts: bool, combine: bool) -> list[Step]:
     ]
 
 
-def _hop(n: int, mask: int, *, parts: bool, inwards: bool, combine: bool) -> Step:
+def _hop(n: int, mask: int, *, parts: bool, inwards: bool, combine: bool) -> MessageRounds:
     parent = np.arange(0, n - mask, 2 * mask)
     child = parent + mask
     first: Column = child if parts else 0
@@ -38,47 +38,47 @@ def _hop(n: int, mask: int, *, parts: bool, inwards: bool, combine: bool) -> Ste
 
 
 @algorithm("broadcast", "binomial-tree")
-def broadcast_binomial(group: Group) -> Script:
+def broadcast_binomial(group: CollectiveGroup) -> MessageSchedule:
     """⌈lg p⌉(α + Sβ)."""
     return make_script(np.full(1, group.size_bytes), _outwards(group.n, parts=False))
 
 
 @algorithm("reduce", "binomial-tree")
-def reduce_binomial(group: Group) -> Script:
+def reduce_binomial(group: CollectiveGroup) -> MessageSchedule:
     """⌈lg p⌉(α + Sβ)."""
     steps = _inwards(group.n, parts=False, combine=True)
     return make_script(np.full(1, group.size_bytes), steps)
 
 
 @algorithm("all-reduce", "binomial-tree")
-def all_reduce_binomial(group: Group) -> Script:
+def all_reduce_binomial(group: CollectiveGroup) -> MessageSchedule:
     """Reduce, then broadcast: 2⌈lg p⌉(α + Sβ)."""
     steps = _inwards(group.n, parts=False, combine=True) + _outwards(group.n, parts=False)
     return make_script(np.full(1, group.size_bytes), steps)
 
 
 @algorithm("barrier", "binomial-tree")
-def barrier_binomial(group: Group) -> Script:
+def barrier_binomial(group: CollectiveGroup) -> MessageSchedule:
     """Reduce and broadcast nothing: 2⌈lg p⌉α."""
     steps = _inwards(group.n, parts=False, combine=True) + _outwards(group.n, parts=False)
     return make_script(np.zeros(1), steps)
 
 
 @algorithm("scatter", "binomial-tree")
-def scatter_binomial(group: Group) -> Script:
+def scatter_binomial(group: CollectiveGroup) -> MessageSchedule:
     """⌈lg p⌉ rounds, in which parts travel with those of their subtree."""
     return make_script(group.part_bytes, _outwards(group.n, parts=True), owner=np.arange(group.n))
 
 
 @algorithm("gather", "binomial-tree")
-def gather_binomial(group: Group) -> Script:
+def gather_binomial(group: CollectiveGroup) -> MessageSchedule:
     """See `scatter_binomial`."""
     steps = _inwards(group.n, parts=True, combine=False)
     return make_script(group.part_bytes, steps, owner=np.arange(group.n))
 
 
 @algorithm("broadcast", "scatter-allgather")
-def broadcast_scatter(group: Group) -> Script:
+def broadcast_scatter(group: CollectiveGroup) -> MessageSchedule:
     """Scatter, then gather round a ring: (⌈lg p⌉ + p - 1)α + 2(p-1)/p Sβ for p = 2^k.
 
     Barnett et al., Supercomputing '94 (van de Geijn's algorithm for long messages).

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ridgeline.network.algorithm import Group, algorithm
-from ridgeline.network.script import Script, make_script, make_step
+from ridgeline.network.algorithm import CollectiveGroup, algorithm
+from ridgeline.network.script import MessageSchedule, make_script, make_step
 
 
 def _powers(n: int) -> list[int]:
@@ -16,7 +16,7 @@ def _powers(n: int) -> list[int]:
 
 
 @algorithm("all-gather", "bruck")
-def all_gather_bruck(group: Group) -> Script:
+def all_gather_bruck(group: CollectiveGroup) -> MessageSchedule:
     """⌈lg p⌉α + (p-1)/p Sβ: in round k everyone sends all that it has to the one 2^k before it."""
     n = group.n
     position = np.arange(n)
@@ -28,7 +28,7 @@ def all_gather_bruck(group: Group) -> Script:
 
 
 @algorithm("all-to-all", "bruck", automatic=False)
-def all_to_all_bruck(group: Group) -> Script:
+def all_to_all_bruck(group: CollectiveGroup) -> MessageSchedule:
     """⌈lg p⌉α + about S/2 ⌈lg p⌉β: data for d positions further take the hops that d is the sum of.
 
     In round k everyone sends, in one message to the one 2^k after it, whatever still has bit k of
@@ -46,7 +46,7 @@ def all_to_all_bruck(group: Group) -> Script:
 
 
 @algorithm("barrier", "dissemination")
-def barrier_dissemination(group: Group) -> Script:
+def barrier_dissemination(group: CollectiveGroup) -> MessageSchedule:
     """⌈lg p⌉α: everyone tells the one 2^k after it (Hensgen, Finkel and Manber, 1988)."""
     n = group.n
     position = np.arange(n)

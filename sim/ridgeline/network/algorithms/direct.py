@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ridgeline.network.algorithm import Group, algorithm
-from ridgeline.network.script import Ints, Script, Step, make_script, make_step
+from ridgeline.network.algorithm import CollectiveGroup, algorithm
+from ridgeline.network.script import Ints, MessageSchedule, MessageRounds, make_script, make_step
 
 
 def _all_pairs(n: int) -> tuple[Ints, Ints]:
@@ -21,36 +21,36 @@ def _all_pairs(n: int) -> tuple[Ints, Ints]:
     return source[different], target[different]
 
 
-def _scattering(n: int) -> Step:
+def _scattering(n: int) -> MessageRounds:
     source, target = _all_pairs(n)
     return make_step(source, target, target, span=n, combine=True)
 
 
-def _gathering(n: int) -> Step:
+def _gathering(n: int) -> MessageRounds:
     source, target = _all_pairs(n)
     return make_step(source, target, source, span=n)
 
 
 @algorithm("all-reduce", "direct")
-def all_reduce_direct(group: Group) -> Script:
+def all_reduce_direct(group: CollectiveGroup) -> MessageSchedule:
     """Everyone adds up one part and sends it to all: 2α + 2(p-1)/p Sβ behind a switch."""
     return make_script(group.part_bytes, [_scattering(group.n), _gathering(group.n)])
 
 
 @algorithm("reduce-scatter", "direct")
-def reduce_scatter_direct(group: Group) -> Script:
+def reduce_scatter_direct(group: CollectiveGroup) -> MessageSchedule:
     """Everyone sends every part to its owner."""
     return make_script(group.part_bytes, [_scattering(group.n)], owner=np.arange(group.n))
 
 
 @algorithm("all-gather", "direct")
-def all_gather_direct(group: Group) -> Script:
+def all_gather_direct(group: CollectiveGroup) -> MessageSchedule:
     """Everyone sends its part to all."""
     return make_script(group.part_bytes, [_gathering(group.n)], owner=np.arange(group.n))
 
 
 @algorithm("all-to-all", "direct")
-def all_to_all_direct(group: Group) -> Script:
+def all_to_all_direct(group: CollectiveGroup) -> MessageSchedule:
     """Everyone sends its parts to all others at once."""
     n = group.n
     source, target = _all_pairs(n)
@@ -60,7 +60,7 @@ def all_to_all_direct(group: Group) -> Script:
 
 
 @algorithm("all-to-all", "pairwise", automatic=False)
-def all_to_all_pairwise(group: Group) -> Script:
+def all_to_all_pairwise(group: CollectiveGroup) -> MessageSchedule:
     """Take p - 1 rounds: (p-1)α + (p-1)/p Sβ."""
     n = group.n
     position = np.arange(n)
@@ -73,7 +73,7 @@ def all_to_all_pairwise(group: Group) -> Script:
 
 
 @algorithm("reduce-scatter", "pairwise", automatic=False)
-def reduce_scatter_pairwise(group: Group) -> Script:
+def reduce_scatter_pairwise(group: CollectiveGroup) -> MessageSchedule:
     """Take p - 1 rounds: (p-1)α + (p-1)/p Sβ."""
     n = group.n
     position = np.arange(n)
@@ -85,19 +85,19 @@ def reduce_scatter_pairwise(group: Group) -> Script:
 
 
 @algorithm("broadcast", "direct")
-def broadcast_direct(group: Group) -> Script:
+def broadcast_direct(group: CollectiveGroup) -> MessageSchedule:
     """Send from the root to all at once: α + (p-1) Sβ."""
     return make_script(np.full(1, group.size_bytes), [_from_root(group.n)])
 
 
 @algorithm("reduce", "direct")
-def reduce_direct(group: Group) -> Script:
+def reduce_direct(group: CollectiveGroup) -> MessageSchedule:
     """All send to the root at once: α + (p-1) Sβ."""
     return make_script(np.full(1, group.size_bytes), [_to_root(group.n)])
 
 
 @algorithm("all-reduce", "parameter-server")
-def all_reduce_parameter_server(group: Group) -> Script:
+def all_reduce_parameter_server(group: CollectiveGroup) -> MessageSchedule:
     """All push to the first rank and pull from it: 2(α + (p-1) Sβ).
 
     Li et al., OSDI 2014, with one server that is also a worker. With the parameters spread over as
@@ -106,16 +106,16 @@ def all_reduce_parameter_server(group: Group) -> Script:
     return make_script(np.full(1, group.size_bytes), [_to_root(group.n), _from_root(group.n)])
 
 
-def _from_root(n: int) -> Step:
+def _from_root(n: int) -> MessageRounds:
     return make_step(0, np.arange(1, n), 0, span=1)
 
 
-def _to_root(n: int) -> Step:
+def _to_root(n: int) -> MessageRounds:
     return make_step(np.arange(1, n), 0, 0, span=1, combine=True)
 
 
 @algorithm("scatter", "direct")
-def scatter_direct(group: Group) -> Script:
+def scatter_direct(group: CollectiveGroup) -> MessageSchedule:
     """Send everyone its part at once: α + (p-1)/p Sβ."""
     others = np.arange(1, group.n)
     step = make_step(0, others, others, span=group.n)
@@ -123,7 +123,7 @@ def scatter_direct(group: Group) -> Script:
 
 
 @algorithm("gather", "direct")
-def gather_direct(group: Group) -> Script:
+def gather_direct(group: CollectiveGroup) -> MessageSchedule:
     """All send their part to the root at once: α + (p-1)/p Sβ."""
     others = np.arange(1, group.n)
     step = make_step(others, 0, others, span=group.n)
@@ -131,7 +131,7 @@ def gather_direct(group: Group) -> Script:
 
 
 @algorithm("send", "direct")
-def send_direct(group: Group) -> Script:
+def send_direct(group: CollectiveGroup) -> MessageSchedule:
     """Send from the first rank to the last: α + Sβ."""
     last = group.n - 1
     step = make_step(0, last, 0, span=1)
@@ -141,7 +141,7 @@ def send_direct(group: Group) -> Script:
 
 
 @algorithm("send-recv", "direct")
-def send_recv_direct(group: Group) -> Script:
+def send_recv_direct(group: CollectiveGroup) -> MessageSchedule:
     """Everyone sends to the next and receives from the one before, as nccl-tests does: α + Sβ."""
     position = np.arange(group.n)
     after = (position + 1) % group.n

@@ -13,18 +13,18 @@ from itertools import permutations
 
 import numpy as np
 
-from ridgeline.network.algorithm import DoesNotApplyError, Group, algorithm
+from ridgeline.network.algorithm import DoesNotApplyError, CollectiveGroup, algorithm
 from ridgeline.network.algorithms.shares import least_shares
 from ridgeline.network.dimensions import lines
 from ridgeline.network.lanes import Lane, lanes_script, streamed
 from ridgeline.network.paths import Routes
 from ridgeline.network.rings import ring_channels
 from ridgeline.network.routed import routed
-from ridgeline.network.script import Script
+from ridgeline.network.script import MessageSchedule
 from ridgeline.network.topology import Floats, Topology
 
 
-def _grid(group: Group, name: str) -> tuple[int, ...]:
+def _grid(group: CollectiveGroup, name: str) -> tuple[int, ...]:
     """Extents of the group, innermost first; all ranks of the topology, in order, are the group."""
     shape = tuple(n for n in group.topology.shape if n > 1)
     if len(shape) < 2 or group.ranks != tuple(range(math.prod(shape))):
@@ -36,7 +36,7 @@ def _grid(group: Group, name: str) -> tuple[int, ...]:
     return shape
 
 
-def _part(group: Group, name: str) -> tuple[tuple[int, ...], tuple[bool, ...]]:
+def _part(group: CollectiveGroup, name: str) -> tuple[tuple[int, ...], tuple[bool, ...]]:
     """Return extents of a group that has some places of every dimension, in order, and the lines.
 
     It is part of a torus or a mesh.
@@ -76,7 +76,7 @@ def _lane(
     return Lane(tuple(shape[d] for d in order), rank.transpose(axes).ravel(), share, direction)
 
 
-def _one_by_one(group: Group, op: str) -> Script:
+def _one_by_one(group: CollectiveGroup, op: str) -> MessageSchedule:
     """Scatter along the dimensions, innermost first, and gather back.
 
     Σ_i 2(p_i - 1)α_i + 2(p_i - 1)/p_i · S / Π_{j<i} p_j · β_i (Mikami et al., arXiv:1811.05233, for
@@ -87,24 +87,24 @@ def _one_by_one(group: Group, op: str) -> Script:
 
 
 @algorithm("all-reduce", "torus")
-def all_reduce_torus(group: Group) -> Script:
+def all_reduce_torus(group: CollectiveGroup) -> MessageSchedule:
     """One dimension after the other, in one direction; see `_one_by_one`."""
     return _one_by_one(group, "all-reduce")
 
 
 @algorithm("reduce-scatter", "torus")
-def reduce_scatter_torus(group: Group) -> Script:
+def reduce_scatter_torus(group: CollectiveGroup) -> MessageSchedule:
     """See `all_reduce_torus`."""
     return _one_by_one(group, "reduce-scatter")
 
 
 @algorithm("all-gather", "torus")
-def all_gather_torus(group: Group) -> Script:
+def all_gather_torus(group: CollectiveGroup) -> MessageSchedule:
     """See `all_reduce_torus`."""
     return _one_by_one(group, "all-gather")
 
 
-def _all_at_once(group: Group, op: str) -> Script:
+def _all_at_once(group: CollectiveGroup, op: str) -> MessageSchedule:
     """Start a share of the payload in every dimension and direction.
 
     All links of a torus with equal extents are busy all the time: 2(p-1)/p S / (2D B) besides
@@ -158,24 +158,24 @@ def balanced_shares(shape: tuple[int, ...], line: tuple[bool, ...]) -> tuple[flo
 
 
 @algorithm("all-reduce", "multi-torus")
-def all_reduce_multi_torus(group: Group) -> Script:
+def all_reduce_multi_torus(group: CollectiveGroup) -> MessageSchedule:
     """All dimensions and both directions at once; see `_all_at_once`."""
     return _all_at_once(group, "all-reduce")
 
 
 @algorithm("reduce-scatter", "multi-torus")
-def reduce_scatter_multi_torus(group: Group) -> Script:
+def reduce_scatter_multi_torus(group: CollectiveGroup) -> MessageSchedule:
     """See `all_reduce_multi_torus`."""
     return _all_at_once(group, "reduce-scatter")
 
 
 @algorithm("all-gather", "multi-torus")
-def all_gather_multi_torus(group: Group) -> Script:
+def all_gather_multi_torus(group: CollectiveGroup) -> MessageSchedule:
     """See `all_reduce_multi_torus`."""
     return _all_at_once(group, "all-gather")
 
 
-def _themis(group: Group, op: str) -> Script:
+def _themis(group: CollectiveGroup, op: str) -> MessageSchedule:
     """Pass the dimensions in every order, with shares that fill all of them.
 
     Lanes of different orders put unlike loads on the dimensions: whichever comes first gets the
@@ -213,7 +213,7 @@ def _themis(group: Group, op: str) -> Script:
 _MOST_ORDERED = 4  # dimensions: 24 orders
 
 
-def _times_along(group: Group, shape: tuple[int, ...], line: tuple[bool, ...]) -> Floats:
+def _times_along(group: CollectiveGroup, shape: tuple[int, ...], line: tuple[bool, ...]) -> Floats:
     """Return [D, R] seconds a byte that each link is busy where all go round one dimension.
 
     Half of the bytes each way. Links that are alike are one.
@@ -231,24 +231,24 @@ def _times_along(group: Group, shape: tuple[int, ...], line: tuple[bool, ...]) -
 
 
 @algorithm("all-reduce", "themis")
-def all_reduce_themis(group: Group) -> Script:
+def all_reduce_themis(group: CollectiveGroup) -> MessageSchedule:
     """All dimensions in several orders; see `_themis`."""
     return _themis(group, "all-reduce")
 
 
 @algorithm("reduce-scatter", "themis")
-def reduce_scatter_themis(group: Group) -> Script:
+def reduce_scatter_themis(group: CollectiveGroup) -> MessageSchedule:
     """See `all_reduce_themis`."""
     return _themis(group, "reduce-scatter")
 
 
 @algorithm("all-gather", "themis")
-def all_gather_themis(group: Group) -> Script:
+def all_gather_themis(group: CollectiveGroup) -> MessageSchedule:
     """See `all_reduce_themis`."""
     return _themis(group, "all-gather")
 
 
-def _hierarchical(group: Group, op: str) -> Script:
+def _hierarchical(group: CollectiveGroup, op: str) -> MessageSchedule:
     """Scatter inside the nodes on all of their ring channels, then across nodes, and gather back.
 
     BlueConnect on the real links: inside a node the channels are those of the ring algorithm; then
@@ -263,19 +263,19 @@ def _hierarchical(group: Group, op: str) -> Script:
 
 
 @algorithm("all-reduce", "hierarchical")
-def all_reduce_hierarchical(group: Group) -> Script:
+def all_reduce_hierarchical(group: CollectiveGroup) -> MessageSchedule:
     """Nodes first; see `_hierarchical`."""
     return _hierarchical(group, "all-reduce")
 
 
 @algorithm("reduce-scatter", "hierarchical")
-def reduce_scatter_hierarchical(group: Group) -> Script:
+def reduce_scatter_hierarchical(group: CollectiveGroup) -> MessageSchedule:
     """See `all_reduce_hierarchical`."""
     return _hierarchical(group, "reduce-scatter")
 
 
 @algorithm("all-gather", "hierarchical")
-def all_gather_hierarchical(group: Group) -> Script:
+def all_gather_hierarchical(group: CollectiveGroup) -> MessageSchedule:
     """See `all_reduce_hierarchical`."""
     return _hierarchical(group, "all-gather")
 

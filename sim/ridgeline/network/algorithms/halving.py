@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ridgeline.network.algorithm import Group, algorithm
-from ridgeline.network.script import Column, Ints, Script, Step, make_script, make_step
+from ridgeline.network.algorithm import CollectiveGroup, algorithm
+from ridgeline.network.script import Column, Ints, MessageSchedule, MessageRounds, make_script, make_step
 
 
 class _Core:
@@ -27,17 +27,17 @@ class _Core:
         self.start = np.append(self.position, n) if start is None else start
         self.slots = int(self.start[-1])
 
-    def halving(self) -> list[Step]:
+    def halving(self) -> list[MessageRounds]:
         """Leave core member j the sum of part j."""
         masks = [1 << i for i in reversed(range(self.m.bit_length() - 1))]
         return [self._exchange(mask, np.arange(self.m) ^ mask, combine=True) for mask in masks]
 
-    def doubling(self) -> list[Step]:
+    def doubling(self) -> list[MessageRounds]:
         """Give all core members all parts."""
         masks = [1 << i for i in range(self.m.bit_length() - 1)]
         return [self._exchange(mask, np.arange(self.m), combine=False) for mask in masks]
 
-    def _exchange(self, mask: int, part: Ints, *, combine: bool) -> Step:
+    def _exchange(self, mask: int, part: Ints, *, combine: bool) -> MessageRounds:
         member = np.arange(self.m)
         low = part & ~(mask - 1)
         first = self.start[low]
@@ -46,33 +46,33 @@ class _Core:
             combine=combine,
         )  # fmt: skip
 
-    def hand_over(self, first: Column, count: Column, *, combine: bool) -> Step:
+    def hand_over(self, first: Column, count: Column, *, combine: bool) -> MessageRounds:
         """Positions 2i + 1 send slots to 2i."""
         return self.step(2 * self.pairs + 1, 2 * self.pairs, first, count, combine=combine)
 
-    def hand_back(self, first: Column, count: Column) -> Step:
+    def hand_back(self, first: Column, count: Column) -> MessageRounds:
         """Positions 2i send slots to 2i + 1."""
         return self.step(2 * self.pairs, 2 * self.pairs + 1, first, count, combine=False)
 
     def step(
         self, source: Ints, target: Ints, first: Column, count: Column, *, combine: bool
-    ) -> Step:
+    ) -> MessageRounds:
         return make_step(source, target, first, count, span=self.slots, combine=combine)
 
 
-def _equal_parts(group: Group) -> tuple[_Core, Script]:
+def _equal_parts(group: CollectiveGroup) -> tuple[_Core, MessageSchedule]:
     """Return a core whose members each keep an m-th of the payload, and a script without steps."""
     m = 1 << (group.n.bit_length() - 1)
     core = _Core(group.n, np.arange(m + 1))
     return core, make_script(np.full(m, group.size_bytes / m), [])
 
 
-def _with(script: Script, steps: list[Step]) -> Script:
+def _with(script: MessageSchedule, steps: list[MessageRounds]) -> MessageSchedule:
     return make_script(script.slot_bytes, steps)
 
 
 @algorithm("all-reduce", "halving-doubling")
-def all_reduce_halving(group: Group) -> Script:
+def all_reduce_halving(group: CollectiveGroup) -> MessageSchedule:
     """Halve and double: 2 lg p α + 2(p-1)/p Sβ; if p is no power of two, 2(α + Sβ) more."""
     core, script = _equal_parts(group)
     m = core.slots
@@ -81,7 +81,7 @@ def all_reduce_halving(group: Group) -> Script:
 
 
 @algorithm("all-reduce", "rabenseifner")
-def all_reduce_rabenseifner(group: Group) -> Script:
+def all_reduce_rabenseifner(group: CollectiveGroup) -> MessageSchedule:
     """As halving-doubling, but the two of a pair share the work of adding up their data.
 
     Each sends the other one half, adds, and the half of the one that drops out is sent after it:
@@ -103,7 +103,7 @@ def all_reduce_rabenseifner(group: Group) -> Script:
 
 
 @algorithm("all-reduce", "recursive-doubling")
-def all_reduce_doubling(group: Group) -> Script:
+def all_reduce_doubling(group: CollectiveGroup) -> MessageSchedule:
     """Exchange and add whole buffers: lg p (α + Sβ); if p is no power of two, 2(α + Sβ) more."""
     core = _Core(group.n, np.zeros(2, np.int64))
     core.slots = 1
@@ -117,7 +117,7 @@ def all_reduce_doubling(group: Group) -> Script:
 
 
 @algorithm("reduce-scatter", "halving-doubling")
-def reduce_scatter_halving(group: Group) -> Script:
+def reduce_scatter_halving(group: CollectiveGroup) -> MessageSchedule:
     """Recursive halving: lg p α + (p-1)/p Sβ."""
     core = _Core(group.n)
     fold = core.hand_over(0, group.n, combine=True)
@@ -127,7 +127,7 @@ def reduce_scatter_halving(group: Group) -> Script:
 
 
 @algorithm("all-gather", "halving-doubling")
-def all_gather_doubling(group: Group) -> Script:
+def all_gather_doubling(group: CollectiveGroup) -> MessageSchedule:
     """Recursive doubling: lg p α + (p-1)/p Sβ."""
     core = _Core(group.n)
     fold = core.hand_over(2 * core.pairs + 1, 1, combine=False)

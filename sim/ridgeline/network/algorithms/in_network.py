@@ -11,16 +11,16 @@ from dataclasses import replace
 
 import numpy as np
 
-from ridgeline.network.algorithm import DoesNotApplyError, Group, algorithm
+from ridgeline.network.algorithm import DoesNotApplyError, CollectiveGroup, algorithm
 from ridgeline.network.paths import Ints, Routes, distances, graph_of, no_route, widest_shortest
-from ridgeline.network.script import Script, Step, make_script, make_step, merged
+from ridgeline.network.script import MessageSchedule, MessageRounds, make_script, make_step, merged
 from ridgeline.network.topology import DEVICE, Indices, Topology
 
 
 class _Tree:
     """The aggregation tree: positions of the group, then the switches between them."""
 
-    def __init__(self, group: Group) -> None:
+    def __init__(self, group: CollectiveGroup) -> None:
         topology = group.topology
         root = _root(topology, group.vertex)
         choice = np.zeros(group.n, np.int64)  # the same for all, so that the ways are a tree
@@ -51,14 +51,14 @@ class _Tree:
         ]
         self.back: Indices = np.array(back, np.int32)
 
-    def up(self) -> Step:
+    def up(self) -> MessageRounds:
         """Everyone sends towards the root, one wave per level."""
         step = make_step(
             self.child, self.parent, 0, span=1, combine=True, wave=self.height - self.depth
         )
         return replace(step, routes=_single(self.back))
 
-    def down(self, first_wave: int) -> Step:
+    def down(self, first_wave: int) -> MessageRounds:
         """Send from the root to everyone."""
         step = make_step(self.parent, self.child, 0, span=1, wave=first_wave + self.depth - 1)
         return replace(step, routes=_single(self.link))
@@ -82,26 +82,26 @@ def _root(topology: Topology, vertex: Ints) -> int:
     return int(switches[away[switches].argmin()])
 
 
-def _all_reduce(group: Group, size_bytes: float) -> Script:
+def _all_reduce(group: CollectiveGroup, size_bytes: float) -> MessageSchedule:
     tree = _Tree(group)
     both = merged([tree.up(), tree.down(tree.height)])
     return make_script(np.full(1, size_bytes), [both], vertices=tree.vertices)
 
 
 @algorithm("all-reduce", "in-network", automatic=False)
-def all_reduce_in_network(group: Group) -> Script:
+def all_reduce_in_network(group: CollectiveGroup) -> MessageSchedule:
     """2·depth·α + Sβ."""
     return _all_reduce(group, group.size_bytes)
 
 
 @algorithm("barrier", "in-network", automatic=False)
-def barrier_in_network(group: Group) -> Script:
+def barrier_in_network(group: CollectiveGroup) -> MessageSchedule:
     """2·depth·α."""
     return _all_reduce(group, 0.0)
 
 
 @algorithm("reduce", "in-network", automatic=False)
-def reduce_in_network(group: Group) -> Script:
+def reduce_in_network(group: CollectiveGroup) -> MessageSchedule:
     """Up the tree and down to the root alone: 2·depth·α + Sβ."""
     tree = _Tree(group)
     way = []
@@ -119,7 +119,7 @@ def reduce_in_network(group: Group) -> Script:
 
 
 @algorithm("broadcast", "in-network", automatic=False)
-def broadcast_in_network(group: Group) -> Script:
+def broadcast_in_network(group: CollectiveGroup) -> MessageSchedule:
     """Multicast by the switches: depth·α on the way from the first rank to all, and Sβ."""
     tree = _Tree(group)
     up = tree.up()

@@ -6,35 +6,35 @@ import math
 
 import numpy as np
 
-from ridgeline.network.algorithm import Group, algorithm
+from ridgeline.network.algorithm import CollectiveGroup, algorithm
 from ridgeline.network.routed import round_cost
-from ridgeline.network.script import Flags, Ints, Script, make_script, make_step, pipelined
+from ridgeline.network.script import Flags, Ints, MessageSchedule, make_script, make_step, pipelined
 
 MAX_CHUNKS = 1024
 
 
 @algorithm("broadcast", "chain")
-def broadcast_chain(group: Group) -> Script:
+def broadcast_chain(group: CollectiveGroup) -> MessageSchedule:
     """Pass k chunks along all ranks: (p-2+k)(α + Sβ/k), with k near √((p-2)Sβ/α)."""
     position = np.arange(group.n - 1)
     return _pipeline(group, position, position + 1, position, combine=False)
 
 
 @algorithm("reduce", "chain")
-def reduce_chain(group: Group) -> Script:
+def reduce_chain(group: CollectiveGroup) -> MessageSchedule:
     """As `broadcast_chain`, towards the root."""
     position = np.arange(group.n - 1)
     return _pipeline(group, position + 1, position, position[::-1], combine=True)
 
 
-def _pipeline(group: Group, source: Ints, target: Ints, begin: Ints, *, combine: bool) -> Script:
+def _pipeline(group: CollectiveGroup, source: Ints, target: Ints, begin: Ints, *, combine: bool) -> MessageSchedule:
     adds = np.full(len(source), combine)
     k = best_chunks(group, source, target, begin, group.size_bytes)
     steps = pipelined(source, target, begin, adds, k)
     return make_script(np.full(k, group.size_bytes / k), steps)
 
 
-def best_chunks(group: Group, source: Ints, target: Ints, begin: Ints, size_bytes: float) -> int:
+def best_chunks(group: CollectiveGroup, source: Ints, target: Ints, begin: Ints, size_bytes: float) -> int:
     """Return the number of chunks k, at most `MAX_CHUNKS`, with the least (R - 1 + k)(α + L/k).
 
     R rounds are needed for one chunk; α is the latency of a round in which all edges are busy and
@@ -52,7 +52,7 @@ def best_chunks(group: Group, source: Ints, target: Ints, begin: Ints, size_byte
 
 
 @algorithm("all-reduce", "double-binary-tree")
-def all_reduce_double_tree(group: Group) -> Script:
+def all_reduce_double_tree(group: CollectiveGroup) -> MessageSchedule:
     """Reduce up and broadcast down two trees, half of the payload on each, in chunks.
 
     Sanders, Speck and Träff, Parallel Computing 35(12), 2009. Who is inside one tree is a leaf of

@@ -11,37 +11,37 @@ from __future__ import annotations
 
 import numpy as np
 
-from ridgeline.network.algorithm import Group, algorithm
+from ridgeline.network.algorithm import CollectiveGroup, algorithm
 from ridgeline.network.lanes import Lane, lanes_script
 from ridgeline.network.rings import Channel, ring_channels
-from ridgeline.network.script import Script
+from ridgeline.network.script import MessageSchedule
 
 
 @algorithm("all-reduce", "ring")
-def all_reduce_ring(group: Group) -> Script:
+def all_reduce_ring(group: CollectiveGroup) -> MessageSchedule:
     """Reduce-scatter and then all-gather: 2(p-1) rounds."""
     return lanes_script(group, "all-reduce", _channels(group))
 
 
 @algorithm("reduce-scatter", "ring")
-def reduce_scatter_ring(group: Group) -> Script:
+def reduce_scatter_ring(group: CollectiveGroup) -> MessageSchedule:
     """Leave each rank the sum of its part: p-1 rounds."""
     return lanes_script(group, "reduce-scatter", _channels(group))
 
 
 @algorithm("all-gather", "ring")
-def all_gather_ring(group: Group) -> Script:
+def all_gather_ring(group: CollectiveGroup) -> MessageSchedule:
     """Give each rank the parts of all: p-1 rounds."""
     return lanes_script(group, "all-gather", _channels(group))
 
 
-def _channels(group: Group) -> list[Lane]:
+def _channels(group: CollectiveGroup) -> list[Lane]:
     return [
         lane_of(channel, group) for channel in ring_channels(group.topology, group.ranks).channels
     ]
 
 
-def lane_of(channel: Channel, group: Group) -> Lane:
+def lane_of(channel: Channel, group: CollectiveGroup) -> Lane:
     """Return a ring channel as a lane of one dimension, over the channel's own links."""
     place = {rank: position for position, rank in enumerate(group.ranks)}
     position = np.array([place[rank] for rank in channel.ranks], np.int64)
@@ -49,23 +49,23 @@ def lane_of(channel: Channel, group: Group) -> Lane:
 
 
 @algorithm("all-reduce", "bidirectional-ring")
-def all_reduce_bidirectional(group: Group) -> Script:
+def all_reduce_bidirectional(group: CollectiveGroup) -> MessageSchedule:
     """Send half of the payload round in each direction: half the time where links are duplex."""
     return lanes_script(group, "all-reduce", _both_ways(group))
 
 
 @algorithm("reduce-scatter", "bidirectional-ring")
-def reduce_scatter_bidirectional(group: Group) -> Script:
+def reduce_scatter_bidirectional(group: CollectiveGroup) -> MessageSchedule:
     """See `all_reduce_bidirectional`."""
     return lanes_script(group, "reduce-scatter", _both_ways(group))
 
 
 @algorithm("all-gather", "bidirectional-ring")
-def all_gather_bidirectional(group: Group) -> Script:
+def all_gather_bidirectional(group: CollectiveGroup) -> MessageSchedule:
     """See `all_reduce_bidirectional`."""
     return lanes_script(group, "all-gather", _both_ways(group))
 
 
-def _both_ways(group: Group) -> list[Lane]:
+def _both_ways(group: CollectiveGroup) -> list[Lane]:
     order = np.arange(group.n)
     return [Lane((group.n,), order, 0.5, direction) for direction in (1, -1)]

@@ -9,7 +9,7 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network.paths import (
-    Graph,
+    LinkGraph,
     Ints,
     Routes,
     join,
@@ -62,7 +62,7 @@ class _Links(NamedTuple):
     """Links between devices of a line of one dimension, and whatever is on switches."""
 
     number: Ints
-    graph: Graph
+    graph: LinkGraph
 
 
 def _along(topology: Topology, links: _Links, source: Ints, target: Ints) -> Routes:

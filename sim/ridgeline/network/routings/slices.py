@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from ridgeline.network.paths import (
-    Graph,
+    LinkGraph,
     Ints,
     Routes,
     graph_of,
@@ -53,7 +53,7 @@ def _slice_of(topology: Topology) -> Ints:
 
 
 @lru_cache(maxsize=16)
-def _without_switches(topology: Topology) -> Graph:
+def _without_switches(topology: Topology) -> LinkGraph:
     """Return the graph in which switches pass nothing on."""
     forwards = topology.forwards & (np.array(topology.vertex_kinds) != "switch")
     return make_graph(

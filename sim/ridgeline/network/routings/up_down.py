@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ridgeline.network.paths import (
     NONE,
-    Graph,
+    LinkGraph,
     Ints,
     Routes,
     distances,
@@ -50,7 +50,7 @@ def up_down(topology: Topology, source: Ints, target: Ints) -> Routes:
 
 
 @lru_cache(maxsize=16)
-def _two_floors(topology: Topology) -> tuple[Graph, npt.NDArray[np.int32]]:
+def _two_floors(topology: Topology) -> tuple[LinkGraph, npt.NDArray[np.int32]]:
     """Return the graph of legal moves, and which link of the topology each of its links is."""
     n = topology.n_vertices
     level = _levels(topology)

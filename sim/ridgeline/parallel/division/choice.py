@@ -58,7 +58,7 @@ class BySamples:
     positions: bool = False
 
 
-class Choice:
+class AxisChoice:
     """Where every tensor is, so far, and what the next op is divided by."""
 
     of_grid = False

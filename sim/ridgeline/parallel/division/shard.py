@@ -45,7 +45,7 @@ from ridgeline.parallel.division.choice import (
     WEIGHTS,
     WHOLE,
     BySamples,
-    Choice,
+    AxisChoice,
     need_of,
 )
 from ridgeline.parallel.division.head_copies import can_share, with_copied_heads
@@ -135,7 +135,7 @@ def shard(
     return sharder.result()
 
 
-class Sharder(Choice):
+class Sharder(AxisChoice):
     """Walks a graph and writes what one device does."""
 
     def check(self) -> None:

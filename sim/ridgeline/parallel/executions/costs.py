@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ridgeline.engine.program import Account
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
-from ridgeline.network.schedule import Schedule
+from ridgeline.network.schedule import CollectiveSchedule
 from ridgeline.network.topology import Topology
 
 Works = dict[int, float]
@@ -93,7 +93,7 @@ class Costs:
         price_j = self.device.prices.price_j(level.energy, "J/B")
         return {self.account(level.kind, self.device.far_memory, "B", price_j): size_bytes}
 
-    def comm_events(self, schedule: Schedule, size: float, op: float, *_: float) -> Works:
+    def comm_events(self, schedule: CollectiveSchedule, size: float, op: float, *_: float) -> Works:
         """Count bytes on links; in memory, members read what they give and write what they get."""
         events = self.wire_events(schedule.bytes_on_wire())
         touched = (2.0 if op >= 0 else 1.0) * size * schedule.n_ranks

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.network.schedule import Phase
+from ridgeline.network.schedule import SchedulePhase
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.executions.costs import Costs
 from ridgeline.workload.execution import Ints
@@ -38,7 +38,7 @@ class Links:
     group_stream: Ints
     users: dict[int, set[int]] = field(default_factory=dict)
 
-    def phase(self, phase: Phase, crew: set[int]) -> tuple[float, int, dict[int, float]]:
+    def phase(self, phase: SchedulePhase, crew: set[int]) -> tuple[float, int, dict[int, float]]:
         """Return a phase with resources in place of links, and remember who uses them."""
         latency_s, repeat, loads = phase
         return latency_s, repeat, {self.resource(link, crew): n for link, n in loads.items()}

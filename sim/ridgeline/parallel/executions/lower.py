@@ -19,7 +19,7 @@ from ridgeline.engine.program import Program, no_memory
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.network.collectives import fastest_schedule
-from ridgeline.network.schedule import Schedule
+from ridgeline.network.schedule import CollectiveSchedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.executions.costs import Costs, to_host, usual_format
 from ridgeline.parallel.executions.links import Links
@@ -117,7 +117,7 @@ class _Lowering:
         self.cost = np.full(len(self.lead), -1, np.int32)
         self.streams, self.group_ptr, self.group_stream, self.group = self._crews()
         self.n_uncounted = 0
-        self.schedules: dict[tuple[float, ...], Schedule | None] = {}
+        self.schedules: dict[tuple[float, ...], CollectiveSchedule | None] = {}
         self.links = Links(
             self.costs, topology, self.streams, self.group, self.group_ptr, self.group_stream
         )
@@ -293,7 +293,7 @@ class _Lowering:
 
     def _schedule(
         self, size: float, op: float, group: float, source: float, target: float
-    ) -> Schedule | None:
+    ) -> CollectiveSchedule | None:
         """Return what goes over the links; None for a group of one."""
         key = (size, op, group, source, target)
         if key not in self.schedules:

@@ -36,7 +36,7 @@ _LARGEST = 10
 
 
 @dataclass(frozen=True)
-class Memory:
+class StepMemory:
     """What a device holds while the ops of a step run, in order.
 
     Attributes
@@ -132,7 +132,7 @@ def memory(
     convolutions: Device | None = None,
     library: Library | None = None,
     software: Stack | str | None = None,
-) -> Memory:
+) -> StepMemory:
     """Return what one device holds during a step of a plan.
 
     Tensors live from the op that makes them to the last one that reads them (see
@@ -207,7 +207,7 @@ def memory(
     if convolutions is not None:
         spaces = workspace_bytes(graph, convolutions, library or "cudnn5")
         held[:, MEMORY_KINDS.index("workspace")] += [spaces.get(op.name, 0) for op in graph.ops]
-    return Memory(graph, held, spaces)
+    return StepMemory(graph, held, spaces)
 
 
 def training_graph_of(model: Model, plan: Plan) -> Graph:

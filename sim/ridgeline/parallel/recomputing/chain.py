@@ -21,7 +21,7 @@ from ridgeline.parallel.recomputing.blocks import (
     forward_ops,
 )
 from ridgeline.parallel.recomputing.ops import (
-    Repeat,
+    Recomputation,
     done_again,
     first_reads,
     insides,
@@ -29,7 +29,7 @@ from ridgeline.parallel.recomputing.ops import (
     recompute_blocks,
     replay,
 )
-from ridgeline.parallel.recomputing.revolve import Action, Chain, best_reversal
+from ridgeline.parallel.recomputing.revolve import Action, ForwardChain, best_reversal
 from ridgeline.parallel.stages.cuts import DoesNotFit
 from ridgeline.units import show
 from ridgeline.workload.graph import Graph, Op, Pass, Role
@@ -148,14 +148,14 @@ def sqrt_stretches(graph: Graph) -> tuple[Block, ...]:
     return tuple(tuple(i for k in stretch for i in parts.ops[k]) for stretch in best[1])
 
 
-def chain_of(graph: Graph, parts: Parts, time_s: Sequence[float] | None) -> Chain:
+def chain_of(graph: Graph, parts: Parts, time_s: Sequence[float] | None) -> ForwardChain:
     """Describe the parts as steps of a chain; without times, the work of an op is its FLOPs."""
     work = [_flops(op) for op in graph.ops] if time_s is None else time_s
     size = {name: t.bytes for name, t in graph.tensors.items()}
     state = [0.0] + [float(sum(size[n] for n in passed)) for passed in parts.passed[:-1]]
     keep = [float(sum(size[n] for n in part if n in parts.read)) for part in parts.inside]
     step = _step_bytes(graph, parts)
-    return Chain(
+    return ForwardChain(
         advance=[sum(work[i] for i in _advance(graph, parts, k).ops) for k in range(len(keep))],
         turn=[sum(work[i] for i in _turn(graph, parts, k).ops) for k in range(len(keep))],
         whole=[sum(work[i] for i in _whole(graph, parts, k).ops) for k in range(len(keep))],
@@ -170,17 +170,17 @@ def _flops(op: Op) -> float:
     return float(op.matrix_flops + op.vector_flops)
 
 
-def _advance(graph: Graph, parts: Parts, k: int) -> Repeat:
+def _advance(graph: Graph, parts: Parts, k: int) -> Recomputation:
     """Do a part again for what it passes on."""
     return needed(graph, parts.ops[k], parts.inside[k] | parts.passed[k], parts.passed[k])
 
 
-def _turn(graph: Graph, parts: Parts, k: int) -> Repeat:
+def _turn(graph: Graph, parts: Parts, k: int) -> Recomputation:
     """Do a part again for its backward pass."""
     return needed(graph, parts.ops[k], parts.inside[k], parts.read)
 
 
-def _whole(graph: Graph, parts: Parts, k: int) -> Repeat:
+def _whole(graph: Graph, parts: Parts, k: int) -> Recomputation:
     """Do a part again for both."""
     both = {*parts.read, *parts.passed[k]}
     return needed(graph, parts.ops[k], parts.inside[k] | parts.passed[k], both)
@@ -235,7 +235,7 @@ def with_slots(graph: Graph, slots: int | None, time_s: Sequence[float] | None) 
     if slots < 1:
         raise RidgelineError(f"recompute: optimal needs at least 1 slot, not {slots}")
     nothing = [0.0] * n
-    equal = Chain(
+    equal = ForwardChain(
         chain.advance, chain.turn, chain.whole, [1.0] * n, [math.inf] * n, nothing, nothing
     )
     reversal = best_reversal(equal, slots, levels=slots)
@@ -299,8 +299,8 @@ def _fitted(
 
 def _carried_out(graph: Graph, parts: Parts, actions: Sequence[Action]) -> Graph:
     """Insert what the actions do again before the backward ops that they are for."""
-    before: dict[int, list[Repeat]] = {}
-    waiting: list[Repeat] = []
+    before: dict[int, list[Recomputation]] = {}
+    waiting: list[Recomputation] = []
     seen = -1
     for what, k in actions:
         if what == "backward":

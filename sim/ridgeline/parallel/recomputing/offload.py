@@ -38,7 +38,7 @@ _WHOLE_NUMBERS = frozenset({"int8", "int32", "int64"})
 
 
 @dataclass(frozen=True, slots=True)
-class HostLink:
+class OffloadLink:
     """The way between a device and its host: payload of one direction, latency of one copy."""
 
     bytes_per_s: float
@@ -74,7 +74,7 @@ def way_to_host(topology: Topology, rank: int, *, out: bool) -> Ranks:
     return min(ways, key=len)
 
 
-def host_link(topology: Topology, rank: int = 0) -> HostLink:
+def host_link(topology: Topology, rank: int = 0) -> OffloadLink:
     """Return the shortest way between a device, alone on it, and a host.
 
     Raises
@@ -83,7 +83,7 @@ def host_link(topology: Topology, rank: int = 0) -> HostLink:
         If there is none.
     """
     links = way_to_host(topology, rank, out=True)
-    return HostLink(
+    return OffloadLink(
         float(topology.bandwidth_bytes_per_s[links].min()), float(topology.latency_s[links].sum())
     )
 
@@ -251,7 +251,7 @@ def copied_bytes(graph: Graph) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
+class OffloadOverlap:
     """What a step with copies takes.
 
     Attributes
@@ -272,7 +272,7 @@ class Overlap:
         return self.step_s - self.compute_s
 
 
-def overlapped(graph: Graph, time_s: Mapping[str, float], link: HostLink) -> Overlap:
+def overlapped(graph: Graph, time_s: Mapping[str, float], link: OffloadLink) -> OffloadOverlap:
     """Return the time of a step whose copies run beside the layers that they stand before.
 
     A layer begins when the copies beside the one before it have ended; copies go one after the
@@ -301,4 +301,4 @@ def overlapped(graph: Graph, time_s: Mapping[str, float], link: HostLink) -> Ove
         now = here
         clock += time_s[op.name]
         compute_s += time_s[op.name]
-    return Overlap(max([clock, *waiting]), compute_s, copy_s)
+    return OffloadOverlap(max([clock, *waiting]), compute_s, copy_s)

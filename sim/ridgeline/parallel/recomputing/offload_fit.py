@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ridgeline.parallel.recomputing.offload import (
-    HostLink,
-    Overlap,
+    OffloadLink,
+    OffloadOverlap,
     offloadable,
     overlapped,
     with_offload,
@@ -24,23 +24,23 @@ from ridgeline.units import show
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.liveness import peak
 
-_NO_HOST = HostLink(math.inf, 0.0)  # nothing is copied
+_NO_HOST = OffloadLink(math.inf, 0.0)  # nothing is copied
 Timer = Callable[[Op, Graph], float]
 """Seconds of an op of a graph, without waiting."""
 
 
 @dataclass(frozen=True)
-class Fit:
+class OffloadFit:
     """A step that fits: its graph, what was done to it, what it holds and takes."""
 
     graph: Graph
     recompute: str
     offload: str
     peak_bytes: int
-    time: Overlap
+    time: OffloadOverlap
 
 
-def fastest_fit(graph: Graph, budget_bytes: float, timer: Timer, link: HostLink | None) -> Fit:
+def fastest_fit(graph: Graph, budget_bytes: float, timer: Timer, link: OffloadLink | None) -> OffloadFit:
     """Return the fastest of all combinations of recomputation and offload that fits.
 
     Parameters
@@ -60,7 +60,7 @@ def fastest_fit(graph: Graph, budget_bytes: float, timer: Timer, link: HostLink 
         If none fits.
     """
     prices: dict[str, float] = {}
-    fits: list[Fit] = []
+    fits: list[OffloadFit] = []
     least = float("inf")
     for recompute, offload, changed in _combinations(graph, budget_bytes, timer):
         if link is None and offload != "none":
@@ -72,7 +72,7 @@ def fastest_fit(graph: Graph, budget_bytes: float, timer: Timer, link: HostLink 
                 if op.name not in prices and op.kind not in {"offload", "prefetch"}:
                     prices[op.name] = timer(op, changed)
             fits.append(
-                Fit(
+                OffloadFit(
                     changed, recompute, offload, held, overlapped(changed, prices, link or _NO_HOST)
                 )
             )

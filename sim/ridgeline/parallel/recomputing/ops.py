@@ -16,7 +16,7 @@ AGAIN = ".again"
 
 
 @dataclass(frozen=True, slots=True)
-class Repeat:
+class Recomputation:
     """Forward ops to be done again, in order, and which of their outputs are then read anew."""
 
     ops: tuple[int, ...]
@@ -39,7 +39,7 @@ def recompute_blocks(
     if not more and any(op.pass_ is Pass.RECOMPUTE for op in graph.ops):
         raise RidgelineError(f"{graph.name}: this graph recomputes already")
     first_read = first_reads(graph)
-    before: dict[int, list[Repeat]] = {}
+    before: dict[int, list[Recomputation]] = {}
     within = (made_by if outputs else insides)(graph, blocks := tuple(blocks))
     for block, inside in zip(blocks, within, strict=True):
         repeat = needed(graph, block, inside - kept, first_read.keys())
@@ -75,7 +75,7 @@ def insides(graph: Graph, blocks: Sequence[Block]) -> list[frozenset[str]]:
     return [frozenset(names) for names in inside]
 
 
-def needed(graph: Graph, block: Block, inside: frozenset[str], read: Iterable[str]) -> Repeat:
+def needed(graph: Graph, block: Block, inside: frozenset[str], read: Iterable[str]) -> Recomputation:
     """Return what a block must do again so that the tensors `read` of its inside are there."""
     wanted = inside.intersection(read)
     ops: list[int] = []
@@ -83,10 +83,10 @@ def needed(graph: Graph, block: Block, inside: frozenset[str], read: Iterable[st
         if not wanted.isdisjoint(graph.ops[i].outputs):
             ops.append(i)
             wanted = wanted.union(inside.intersection(graph.ops[i].inputs))
-    return Repeat(tuple(reversed(ops)), wanted)
+    return Recomputation(tuple(reversed(ops)), wanted)
 
 
-def replay(graph: Graph, before: Mapping[int, Sequence[Repeat]]) -> Graph:
+def replay(graph: Graph, before: Mapping[int, Sequence[Recomputation]]) -> Graph:
     """Insert repeated ops `before` ops of the graph; who reads a tensor reads its latest copy."""
     tensors, latest = dict(graph.tensors), dict[str, str]()
     names = {op.name for op in graph.ops}

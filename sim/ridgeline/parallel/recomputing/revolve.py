@@ -53,7 +53,7 @@ def advances(steps: int, slots: int) -> int:
 
 
 @dataclass(frozen=True)
-class Chain:
+class ForwardChain:
     """Steps 0 .. n - 1 of a forward pass; step i reads state i and writes state i + 1.
 
     All are sequences of n numbers. Work is in any unit, that of repeating a step.
@@ -104,7 +104,7 @@ class Reversal:
     work: float
 
 
-def best_reversal(chain: Chain, memory_bytes: float, levels: int = 256) -> Reversal | None:
+def best_reversal(chain: ForwardChain, memory_bytes: float, levels: int = 256) -> Reversal | None:
     """Return the reversal with the least repeated work that needs no more than some memory.
 
     Parameters
@@ -156,7 +156,7 @@ class _First(NamedTuple):
 _WHOLE = 0
 
 
-def _again(chain: Chain, held: _Held, levels: int) -> _Again:
+def _again(chain: ForwardChain, held: _Held, levels: int) -> _Again:
     n = len(chain.advance)
     state, keep, turn, step = map(
         held, (chain.state_bytes, chain.keep_bytes, chain.turn_bytes, chain.step_bytes)
@@ -206,7 +206,7 @@ def _best(
     return best, np.where(whole <= least, _WHOLE, s + 1 + mid).astype(np.int16)
 
 
-def _first(chain: Chain, held: _Held, levels: int, again: _Again) -> _First:
+def _first(chain: ForwardChain, held: _Held, levels: int, again: _Again) -> _First:
     n = len(chain.advance)
     state, keep, turn, step = map(
         held, (chain.state_bytes, chain.keep_bytes, chain.turn_bytes, chain.step_bytes)
@@ -232,7 +232,7 @@ def _less(work: Floats, taken: int) -> Floats:
     return less
 
 
-def _walk(chain: Chain, held: _Held, levels: int, first: _First, again: _Again) -> Iterator[Action]:
+def _walk(chain: ForwardChain, held: _Held, levels: int, first: _First, again: _Again) -> Iterator[Action]:
     """Unroll the choices."""
     state, keep = held(chain.state_bytes), held(chain.keep_bytes)
     n = len(chain.advance)

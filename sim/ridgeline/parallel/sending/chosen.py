@@ -17,7 +17,7 @@ from ridgeline.errors import RidgelineError, nearest
 from ridgeline.network import nccl
 from ridgeline.network.algorithm import DoesNotApplyError
 from ridgeline.network.routing import routes
-from ridgeline.network.schedule import ALGORITHMS, Loads, Phase, Schedule, closed_form_time_s
+from ridgeline.network.schedule import ALGORITHMS, LinkLoads, SchedulePhase, CollectiveSchedule, closed_form_time_s
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.division.labels import HALO
 from ridgeline.parallel.division.reach import pairs_of
@@ -33,7 +33,7 @@ COPIES = ("copy from host", "copy to host")
 
 def schedule_of(
     op: str, topology: Topology, group: Ranks, size_bytes: float, name: str | None = None
-) -> Schedule:
+) -> CollectiveSchedule:
     """Return the schedule of a collective, a message from the first rank to the second, a copy."""
     ranks = tuple(group.tolist())
     if op in COPIES:
@@ -49,7 +49,7 @@ def schedule_of(
 
 def best_schedule(
     op: str, topology: Topology, ranks: Sequence[int], size_bytes: float, name: str | None = None
-) -> Schedule:
+) -> CollectiveSchedule:
     """Return what a collective library would choose for a group that is alone on the machine.
 
     With NVLink what NCCL chooses (`ridgeline.network.nccl`), otherwise the rings, in either case
@@ -102,7 +102,7 @@ _LINEAR = frozenset({"ring", _TWO_LEVEL, *_OF_TORUS})
 
 
 @lru_cache(maxsize=128)
-def _for_a_byte(op: str, name: str, topology: Topology, ranks: tuple[int, ...]) -> Schedule | None:
+def _for_a_byte(op: str, name: str, topology: Topology, ranks: tuple[int, ...]) -> CollectiveSchedule | None:
     """Return a ring for one byte; None if the group has none of the kind."""
     if name == _TWO_LEVEL:
         return two_level(op, topology, ranks, 1.0)
@@ -112,19 +112,19 @@ def _for_a_byte(op: str, name: str, topology: Topology, ranks: tuple[int, ...]) 
         return None
 
 
-def _scaled(schedule: Schedule, size_bytes: float) -> Schedule:
+def _scaled(schedule: CollectiveSchedule, size_bytes: float) -> CollectiveSchedule:
     phases = []
     for phase in schedule.phases:
         loads: Mapping[int, float] = {}
         if size_bytes and len(phase.bytes_on_link):
-            assert isinstance(phase.bytes_on_link, Loads)
-            loads = Loads(phase.bytes_on_link.links, phase.bytes_on_link.bytes * size_bytes)
+            assert isinstance(phase.bytes_on_link, LinkLoads)
+            loads = LinkLoads(phase.bytes_on_link.links, phase.bytes_on_link.bytes * size_bytes)
         phases.append(phase._replace(bytes_on_link=loads))
     op, name, n_ranks = schedule.op, schedule.algorithm, schedule.n_ranks
-    return Schedule(op, name, n_ranks, float(size_bytes), tuple(phases))
+    return CollectiveSchedule(op, name, n_ranks, float(size_bytes), tuple(phases))
 
 
-def _halo(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:
+def _halo(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> CollectiveSchedule:
     """Schedule messages between pairs of a group, all at once: started once, the longest way."""
     ends = topology.devices[list(ranks)].astype(np.int64)
     latency_s, loads = 0.0, np.zeros(topology.n_links)
@@ -133,11 +133,11 @@ def _halo(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: float
         latency_s = max(latency_s, float(topology.latency_s[links].sum()))
         np.add.at(loads, links, share * size_bytes)
     used = np.flatnonzero(loads).astype(np.int32)
-    phase = Phase(topology.collective_latency_s + latency_s, 1, Loads(used, loads[used]))
-    return Schedule(op, "direct", len(ranks), float(size_bytes), (phase,))
+    phase = SchedulePhase(topology.collective_latency_s + latency_s, 1, LinkLoads(used, loads[used]))
+    return CollectiveSchedule(op, "direct", len(ranks), float(size_bytes), (phase,))
 
 
-def _uneven(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:
+def _uneven(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> CollectiveSchedule:
     """Return an all-to-all whose messages are not alike (`expert_links`).
 
     Rounds and latencies are those of an even one; every link carries more or less of it by what
@@ -153,21 +153,21 @@ def _uneven(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: flo
         on_link = dict(phase.bytes_on_link).items()
         scaled = {link: size * float(ratio[link]) for link, size in on_link if ratio[link]}
         phases.append(phase._replace(bytes_on_link=scaled))
-    return Schedule(op, even.algorithm, len(ranks), float(size_bytes), tuple(phases))
+    return CollectiveSchedule(op, even.algorithm, len(ranks), float(size_bytes), tuple(phases))
 
 
-def _message(topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:
+def _message(topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> CollectiveSchedule:
     """Schedule one message on its route, with the fixed time of starting one."""
     ends = topology.devices[list(ranks)].astype(np.int64)
     links = routes(topology, ends[:1], ends[1:]).links
     latency_s = topology.collective_latency_s + float(topology.latency_s[links].sum())
     loads = dict.fromkeys(links.tolist(), float(size_bytes)) if size_bytes else {}
-    return Schedule("send", "direct", 2, float(size_bytes), (Phase(latency_s, 1, loads),))
+    return CollectiveSchedule("send", "direct", 2, float(size_bytes), (SchedulePhase(latency_s, 1, loads),))
 
 
-def _copy(topology: Topology, rank: int, size_bytes: float, *, out: bool) -> Schedule:
+def _copy(topology: Topology, rank: int, size_bytes: float, *, out: bool) -> CollectiveSchedule:
     """Schedule a copy on the shortest way to a host of the device's node, or back."""
     links = way_to_host(topology, rank, out=out)
     latency_s = float(topology.latency_s[links].sum())
     loads = dict.fromkeys(links.tolist(), float(size_bytes))
-    return Schedule(COPIES[out], "direct", 1, float(size_bytes), (Phase(latency_s, 1, loads),))
+    return CollectiveSchedule(COPIES[out], "direct", 1, float(size_bytes), (SchedulePhase(latency_s, 1, loads),))

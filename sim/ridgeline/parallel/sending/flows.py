@@ -21,14 +21,14 @@ import numpy as np
 from ridgeline.errors import CutOffError
 from ridgeline.network.equal_nodes import EqualNodes
 from ridgeline.network.routing import ADAPTIVE, ROUTINGS, routes
-from ridgeline.network.schedule import Schedule, loads_of
+from ridgeline.network.schedule import CollectiveSchedule, loads_of
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.parallel.plans.mesh import Ranks
 from ridgeline.parallel.sending.chosen import schedule_of
 from ridgeline.parallel.sending.colours import Colours, digits, hash_of, mixed
 
 
-class Call(NamedTuple):
+class StageCollective(NamedTuple):
     """What all groups of ranks of a stage do at the same time.
 
     Attributes
@@ -53,7 +53,7 @@ class OnLinks(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Flows:
+class CollectiveFlows:
     """What the groups of a call put on links.
 
     Attributes
@@ -80,7 +80,7 @@ class Flows:
     by_link: OnLinks
 
     @classmethod
-    def of(cls, topology: Topology, call: Call) -> Flows:
+    def of(cls, topology: Topology, call: StageCollective) -> CollectiveFlows:
         """Find what every group puts on links."""
         if call.op == "send" and ROUTINGS[topology.routing] not in ADAPTIVE:
             return _messages(topology, call)
@@ -112,7 +112,7 @@ class Flows:
         repeat: Ranks,
         colour: Colours,
         latency_s: Floats,
-    ) -> Flows:
+    ) -> CollectiveFlows:
         """Colour what each group puts on each link."""
         n_links = int(link.max(initial=0)) + 1
         keys, which = np.unique(group * n_links + link, return_inverse=True)
@@ -122,7 +122,7 @@ class Flows:
         return cls(group, phase, link, size_bytes, repeat, colour, latency_s, by_link)
 
 
-def _messages(topology: Topology, call: Call) -> Flows:
+def _messages(topology: Topology, call: StageCollective) -> CollectiveFlows:
     """Route all messages of a call together."""
     ends = topology.devices.astype(np.int64)[call.groups]
     found = routes(topology, ends[:, 0], ends[:, 1])
@@ -137,10 +137,10 @@ def _messages(topology: Topology, call: Call) -> Flows:
         colour = mixed(colour, hops_of)
     once, first = np.ones_like(group), np.zeros_like(group)
     start_s = latency_s + topology.collective_latency_s
-    return Flows.joined(group, first, links, sizes, once, colour, start_s)
+    return CollectiveFlows.joined(group, first, links, sizes, once, colour, start_s)
 
 
-def _kind(schedule: Schedule, topology: Topology) -> tuple[object, ...]:
+def _kind(schedule: CollectiveSchedule, topology: Topology) -> tuple[object, ...]:
     """Return the algorithm of a schedule, its rounds, and its bytes by class of link."""
     rounds = [(f"{phase.latency_s:.10e}", phase.repeat) for phase in schedule.phases]
     on_wire: dict[str, float] = {}
@@ -151,12 +151,12 @@ def _kind(schedule: Schedule, topology: Topology) -> tuple[object, ...]:
     return schedule.algorithm, *rounds, *sizes
 
 
-def _schedules(topology: Topology, call: Call) -> Iterator[tuple[int, Schedule]]:
+def _schedules(topology: Topology, call: StageCollective) -> Iterator[tuple[int, CollectiveSchedule]]:
     """Yield the schedule of every group; of those inside equal nodes one is moved to all others."""
     nodes = _Nodes.of(topology)
     here = nodes.of_rank[call.groups]
     inside = (here == here[:, :1]).all(axis=1)
-    known: dict[tuple[int, bytes], tuple[int, Schedule]] = {}
+    known: dict[tuple[int, bytes], tuple[int, CollectiveSchedule]] = {}
     for g, group in enumerate(call.groups):
         node = int(here[g, 0])
         if not inside[g]:
@@ -203,7 +203,7 @@ class _Nodes:
         of_rank = topology.node_of[topology.devices].astype(np.int64)
         return cls(of_rank, equal.place[topology.devices], kind, equal.links)
 
-    def moved(self, schedule: Schedule, source: int, target: int) -> Schedule | None:
+    def moved(self, schedule: CollectiveSchedule, source: int, target: int) -> CollectiveSchedule | None:
         """Return a schedule of one node in an equal one; None: it uses links outside of it."""
         phases = []
         for phase in schedule.phases:
@@ -215,7 +215,7 @@ class _Nodes:
                 return None
             links = self.links[target][at].astype(np.int32)
             phases.append(phase._replace(bytes_on_link=type(loads)(links, loads.bytes)))
-        return Schedule(
+        return CollectiveSchedule(
             schedule.op, schedule.algorithm, schedule.n_ranks, schedule.size_bytes, tuple(phases)
         )
 
@@ -255,18 +255,18 @@ def _ways_inside(topology: Topology, n_nodes: int, links: Sequence[Ranks]) -> li
     return [ways[first[a] : first[b]] for a, b in pairwise(count.tolist())]
 
 
-def key_of(call: Call) -> tuple[object, ...]:
+def key_of(call: StageCollective) -> tuple[object, ...]:
     """Return what tells a call from others."""
     digest = blake2b(np.ascontiguousarray(call.groups).tobytes(), digest_size=16).digest()
     return call.op, call.groups.shape, digest, call.size_bytes
 
 
 _MOST_LOADS = 4_000_000  # loads of links that are kept
-_flows: OrderedDict[tuple[int, tuple[object, ...]], tuple[Topology, Flows]] = OrderedDict()
+_flows: OrderedDict[tuple[int, tuple[object, ...]], tuple[Topology, CollectiveFlows]] = OrderedDict()
 _lock = Lock()  # workers of a cluster simulate in several threads
 
 
-def flows_of(topology: Topology, call: Call) -> Flows:
+def flows_of(topology: Topology, call: StageCollective) -> CollectiveFlows:
     """Return what all groups of a call put on links; those of the last calls are kept.
 
     Messages are those of one byte.
@@ -279,7 +279,7 @@ def flows_of(topology: Topology, call: Call) -> Flows:
         if known is not None and known[0] is topology:
             _flows.move_to_end(key)
             return known[1]
-    found = Flows.of(topology, call)
+    found = CollectiveFlows.of(topology, call)
     with _lock:
         _flows[key] = topology, found
         while sum(len(flows.link) for _, flows in _flows.values()) > _MOST_LOADS:

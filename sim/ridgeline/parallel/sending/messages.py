@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ridgeline.engine.blocks import NOTHING, Block, port
-from ridgeline.engine.builder import Phase
+from ridgeline.engine.builder import WorkPhase
 from ridgeline.engine.program import Ints
 from ridgeline.parallel.division.divide import ShardedGraph
 from ridgeline.parallel.plans.resolved import ResolvedPlan
@@ -16,8 +16,8 @@ from ridgeline.parallel.stages.partition import Receipt
 from ridgeline.parallel.stages.schedules import SCHEDULES
 from ridgeline.parallel.steps.copies import Blocks, Copies
 from ridgeline.parallel.steps.endless import period_before
-from ridgeline.parallel.steps.team import COLLECTIVE, Team
-from ridgeline.parallel.steps.writer import Writer
+from ridgeline.parallel.steps.team import COLLECTIVE, RankGroup
+from ridgeline.parallel.steps.writer import BlockEmitter
 
 
 class Messages:
@@ -32,7 +32,7 @@ class Messages:
     """
 
     def __init__(
-        self, plan: ResolvedPlan, writer: Writer, sharded: ShardedGraph, *, endless: bool
+        self, plan: ResolvedPlan, writer: BlockEmitter, sharded: ShardedGraph, *, endless: bool
     ) -> None:
         self.plan, self.sharded, self.endless = plan, sharded, endless
         self.builder, self.wires, self.mesh = writer.builder, writer.wires, writer.mesh
@@ -94,7 +94,7 @@ class Messages:
         return found
 
     def _message(
-        self, blocks: Blocks, receipt: Receipt, source: Team, target: Team, r: int, makers: int
+        self, blocks: Blocks, receipt: Receipt, source: RankGroup, target: RankGroup, r: int, makers: int
     ) -> Block:
         """Write one task: what a rank sends to the one at its place in another stage.
 
@@ -108,7 +108,7 @@ class Messages:
         ends = [self.mesh.replica(team.stage, team.replica) for team in (source, target)]
         which = int(np.flatnonzero(ends[0] == source.members[r][0])[0])
         if source.stage == target.stage:
-            row = self.builder.add_cost([Phase()])
+            row = self.builder.add_cost([WorkPhase()])
         else:
             row = self.wires.message(ends[0], ends[1], which, size)
         block = Block()

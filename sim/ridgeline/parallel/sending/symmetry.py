@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.network.schedule import Schedule, closed_form_time_s
+from ridgeline.network.schedule import CollectiveSchedule, closed_form_time_s
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.parallel.plans.mesh import Mesh, Ranks
 from ridgeline.parallel.sending.chosen import schedule_of
@@ -45,7 +45,7 @@ from ridgeline.parallel.sending.colours import (
     mixed,
     n_colours,
 )
-from ridgeline.parallel.sending.flows import Call, Flows, OnLinks, flows_of, key_of
+from ridgeline.parallel.sending.flows import StageCollective, CollectiveFlows, OnLinks, flows_of, key_of
 from ridgeline.parallel.sending.usual_calls import usual_calls
 
 MOST_DEVICES = 4096
@@ -83,7 +83,7 @@ class PricedCall(NamedTuple):
         What the fastest group takes alone, where the slowest stands for all; else 0.
     """
 
-    schedule: Schedule
+    schedule: CollectiveSchedule
     shares: list[Share]
     fastest_s: float = 0.0
 
@@ -117,7 +117,7 @@ class Symmetry:
         self,
         topology: Topology,
         mesh: Mesh,
-        calls: Sequence[Call],
+        calls: Sequence[StageCollective],
         most: int,
         kind_of_rank: Ranks | None = None,
     ) -> None:
@@ -135,7 +135,7 @@ class Symmetry:
             if self._kind_of.any():
                 self._kinds = mixed(self._kinds, self._kind_of[ranks])
         self._calls = {key_of(call): call for call in calls}
-        self._missed: dict[tuple[object, ...], Call] = {}
+        self._missed: dict[tuple[object, ...], StageCollective] = {}
         self.refine()
 
     def refine(self) -> None:
@@ -184,7 +184,7 @@ class Symmetry:
         _, where, number = np.unique(link, return_index=True, return_inverse=True)
         self.link_of = where[number.ravel()] if self.exact else self._stand_ins()
 
-    def _find_never_full(self, calls: Sequence[Call], flows: Sequence[Flows]) -> None:
+    def _find_never_full(self, calls: Sequence[StageCollective], flows: Sequence[CollectiveFlows]) -> None:
         """Find the links between switches that all their flows together cannot fill.
 
         Of calls of the same groups one goes on at a time.
@@ -217,7 +217,7 @@ class Symmetry:
         rates: Floats = self.topology.bandwidth_bytes_per_s[self._outside]
         return rates
 
-    def _at_most(self, flows: Flows) -> Floats:
+    def _at_most(self, flows: CollectiveFlows) -> Floats:
         """Return what flows put at most on the links outside, in bytes a second, all together."""
         n_phases = int(flows.phase.max(initial=0)) + 1
         of_phase = flows.group * n_phases + flows.phase
@@ -235,7 +235,7 @@ class Symmetry:
         at_most: Floats = np.bincount(pairs % n if n else pairs, most, n).astype(np.float64)
         return at_most
 
-    def _loads(self, flows: Flows) -> OnLinks:
+    def _loads(self, flows: CollectiveFlows) -> OnLinks:
         """Return what flows put on the links that may be full."""
         loads = flows.by_link
         kept = ~self._never_full[loads.link]
@@ -278,7 +278,7 @@ class Symmetry:
         """Return the classes of the members of every group: flows of a class have equal ones."""
         return [frozenset(row) for row in self.class_of[self.place_of[groups]].tolist()]
 
-    def priced(self, call: Call, which: int) -> PricedCall:
+    def priced(self, call: StageCollective, which: int) -> PricedCall:
         """Return the schedule of one group, and what it carries for all of its class.
 
         Where there are too many classes, that of the slowest group.
@@ -290,7 +290,7 @@ class Symmetry:
             self._priced[known] = self._price(call, which)
         return self._priced[known]
 
-    def _price(self, call: Call, which: int) -> PricedCall:
+    def _price(self, call: StageCollective, which: int) -> PricedCall:
         schedule = schedule_of(call.op, self.topology, call.groups[which], call.size_bytes)
         regime = key_of(call._replace(size_bytes=0)), schedule.algorithm, len(schedule.phases)
         kin = frozenset(self.class_of[self.place_of[call.groups[which]]].tolist())
@@ -311,7 +311,7 @@ class Symmetry:
             self._shares[regime, kin] = self._shared(flows, alike, which)
         return PricedCall(schedule, self._shares[regime, kin])
 
-    def _slowest(self, call: Call, kin: frozenset[int]) -> tuple[int, int, list[Share]]:
+    def _slowest(self, call: StageCollective, kin: frozenset[int]) -> tuple[int, int, list[Share]]:
         """Return the group of a class that takes longest while all its like are at it.
 
         And its shares.
@@ -347,7 +347,7 @@ class Symmetry:
         shares = self._shared(flows, np.ones(len(groups), np.bool_), slow)
         return int(groups[slow]), int(groups[fast]), shares
 
-    def _shared(self, flows: Flows, alike: npt.NDArray[np.bool_], which: int) -> list[Share]:
+    def _shared(self, flows: CollectiveFlows, alike: npt.NDArray[np.bool_], which: int) -> list[Share]:
         """Add up what flows of a class put on links, as shares of one of them."""
         n_links = self.topology.n_links
         at = flows.phase * n_links + flows.link
@@ -369,7 +369,7 @@ class Symmetry:
             shares.append(Share(links, max(links.values(), default=1.0)))
         return shares
 
-    def _is_equitable(self, call: Call, flows: Flows) -> bool:
+    def _is_equitable(self, call: StageCollective, flows: CollectiveFlows) -> bool:
         """Tell whether a call meets links of a colour, and places of a colour, alike."""
         members = self._members([call], np.zeros(1, np.int64))
         if not self._stays_below(call, flows):
@@ -385,7 +385,7 @@ class Symmetry:
             and (at_places == at_places[first[self.class_of]]).all()
         )
 
-    def _stays_below(self, call: Call, flows: Flows) -> bool:
+    def _stays_below(self, call: StageCollective, flows: CollectiveFlows) -> bool:
         """Tell whether links that are left out cannot be full with a call, either."""
         if not self._never_full.any():
             return True
@@ -399,7 +399,7 @@ class Symmetry:
         """Add up the colours of what each place takes part in."""
         return added(members.place, mixed(flow[members.flow], members.part), self.n_places)
 
-    def _members(self, calls: Sequence[Call], first: Ranks) -> Members:
+    def _members(self, calls: Sequence[StageCollective], first: Ranks) -> Members:
         """Return flow and place of every member of every group, and its part in a message."""
         none = np.zeros(0, np.int64)
         flow, place, part = [none], [none], [none]

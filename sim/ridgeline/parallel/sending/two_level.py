@@ -14,7 +14,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ridgeline.network.schedule import ALGORITHMS, Loads, Phase, Schedule
+from ridgeline.network.schedule import ALGORITHMS, LinkLoads, SchedulePhase, CollectiveSchedule
 from ridgeline.network.topology import Topology
 
 _INSIDE_FIRST = {
@@ -28,7 +28,7 @@ _FEW = 8
 
 def two_level(
     op: str, topology: Topology, ranks: Sequence[int], size_bytes: float
-) -> Schedule | None:
+) -> CollectiveSchedule | None:
     """Return the schedule, or None if the group has no two levels.
 
     It has where each node has equally many of its members, more than one and not all devices.
@@ -55,12 +55,12 @@ def two_level(
         if name is not None
         for phase in _together(name, topology, groups, size)
     ]
-    return Schedule(op, "two-level", len(ranks), float(size_bytes), tuple(phases))
+    return CollectiveSchedule(op, "two-level", len(ranks), float(size_bytes), tuple(phases))
 
 
 def _together(
     op: str, topology: Topology, groups: Sequence[Sequence[int]], size_bytes: float
-) -> list[Phase]:
+) -> list[SchedulePhase]:
     """Rings of several groups at the same time, as one: each round is as long as the longest."""
     ring = _inside if len(groups[0]) <= _FEW else _ring
     rings = [ring(op, topology, tuple(group), size_bytes) for group in groups]
@@ -68,16 +68,16 @@ def _together(
     for rounds in zip(*(ring.phases for ring in rings), strict=True):
         on_link = np.zeros(topology.n_links)
         for phase in rounds:
-            if isinstance(phase.bytes_on_link, Loads):
+            if isinstance(phase.bytes_on_link, LinkLoads):
                 on_link[phase.bytes_on_link.links] += phase.bytes_on_link.bytes
         links = np.flatnonzero(on_link)
         latency_s = max(phase.latency_s for phase in rounds)
-        loads = Loads(links.astype(np.int32), on_link[links])
-        phases.append(Phase(latency_s, rounds[0].repeat, loads))
+        loads = LinkLoads(links.astype(np.int32), on_link[links])
+        phases.append(SchedulePhase(latency_s, rounds[0].repeat, loads))
     return phases
 
 
-def _ring(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> Schedule:
+def _ring(op: str, topology: Topology, ranks: tuple[int, ...], size_bytes: float) -> CollectiveSchedule:
     return ALGORITHMS[op, "ring"](topology, ranks, size_bytes)
 
 

@@ -11,14 +11,14 @@ from ridgeline.parallel.division.labels import GRID, HALO
 from ridgeline.parallel.division.reach import written
 from ridgeline.parallel.plans.mesh import Mesh, Ranks
 from ridgeline.parallel.sending.chosen import COPIES
-from ridgeline.parallel.sending.flows import Call
+from ridgeline.parallel.sending.flows import StageCollective
 
 PROBE_BYTES = 64e6
 """A collective that is long enough for its bandwidth."""
 _DIMENSIONS = ("tensor", "spatial", "context", "data")
 
 
-def usual_calls(mesh: Mesh, *, wraps: bool = False, offloads: bool = False) -> list[Call]:
+def usual_calls(mesh: Mesh, *, wraps: bool = False, offloads: bool = False) -> list[StageCollective]:
     """Return what is sent in and between stages.
 
     Parameters
@@ -31,24 +31,24 @@ def usual_calls(mesh: Mesh, *, wraps: bool = False, offloads: bool = False) -> l
     calls = []
     stages = range(len(mesh.stages))
     for stage in stages:
-        calls += [Call("all-reduce", groups, PROBE_BYTES) for groups in _grouped(mesh, stage)]
+        calls += [StageCollective("all-reduce", groups, PROBE_BYTES) for groups in _grouped(mesh, stage)]
         calls += _halos(mesh, stage)
         for op in COPIES if offloads else ():
-            calls.append(Call(op, mesh.stage(stage)[:, None], PROBE_BYTES))
+            calls.append(StageCollective(op, mesh.stage(stage)[:, None], PROBE_BYTES))
     for stage in stages if wraps else stages[1:]:
         ends = mesh.replica(stage - 1), mesh.replica(stage)
-        calls.append(Call("send", np.stack(ends, axis=1), PROBE_BYTES))
-        calls.append(Call("send", np.stack(ends[::-1], axis=1), PROBE_BYTES))
+        calls.append(StageCollective("send", np.stack(ends, axis=1), PROBE_BYTES))
+        calls.append(StageCollective("send", np.stack(ends[::-1], axis=1), PROBE_BYTES))
     return calls
 
 
-def _halos(mesh: Mesh, stage: int) -> Iterator[Call]:
+def _halos(mesh: Mesh, stage: int) -> Iterator[StageCollective]:
     """Yield what devices that share images fetch of neighbours on one side, the other, or both."""
     for dimension in ("spatial.rows", "spatial.columns") if math.prod(mesh.grid) > 1 else ():
         groups = mesh.groups(stage, dimension)
         near = np.eye(groups.shape[1], k=1, dtype=np.int64)
         for side in (near, near.T, near + near.T) if near.any() else ():
-            yield Call(f"{HALO} {written(side)}", groups, PROBE_BYTES)
+            yield StageCollective(f"{HALO} {written(side)}", groups, PROBE_BYTES)
 
 
 def _grouped(mesh: Mesh, stage: int) -> Iterator[Ranks]:

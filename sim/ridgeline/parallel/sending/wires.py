@@ -14,15 +14,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ridgeline.engine.builder import Phase, ProgramBuilder
+from ridgeline.engine.builder import WorkPhase, ProgramBuilder
 from ridgeline.network.routing import routes
-from ridgeline.network.schedule import Schedule, closed_form_time_s, loads_of
+from ridgeline.network.schedule import CollectiveSchedule, closed_form_time_s, loads_of
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.parallel.division.labels import HALO
 from ridgeline.parallel.plans.layers import kind_of
 from ridgeline.parallel.plans.mesh import Ranks
 from ridgeline.parallel.sending.chosen import COPIES, schedule_of
-from ridgeline.parallel.sending.flows import Call
+from ridgeline.parallel.sending.flows import StageCollective
 from ridgeline.parallel.sending.lying import Lying
 from ridgeline.parallel.sending.symmetry import Share, Symmetry
 
@@ -77,7 +77,7 @@ class Wires:
         self.dimension_of_row: dict[int, str] = {}
         self.talks: dict[tuple[int, str], Talk] = {}  # by cost row and label of a task
         self.fastest_s: dict[int, float] = {}  # by cost row, where the slowest stands for all
-        self._rows: dict[tuple[object, ...], tuple[int, Schedule]] = {}
+        self._rows: dict[tuple[object, ...], tuple[int, CollectiveSchedule]] = {}
         self._resources: dict[int, int] = {}
         self._loads: dict[tuple[object, ...], Floats] = {}
 
@@ -89,7 +89,7 @@ class Wires:
         size_bytes: float,
         dimension: str,
         repeat: int = 1,
-    ) -> tuple[int, Schedule]:
+    ) -> tuple[int, CollectiveSchedule]:
         """Return the cost row of a collective of all groups at the same time, and its schedule.
 
         Parameters
@@ -107,7 +107,7 @@ class Wires:
         """
         same = (op, size_bytes, repeat, dimension, which, groups.shape, int(groups[which, 0]))
         if same not in self._rows:
-            row, schedule = self._row(Call(op, groups, size_bytes), which, repeat)
+            row, schedule = self._row(StageCollective(op, groups, size_bytes), which, repeat)
             self.dimension_of_row[row] = kind_of(dimension)
             self._rows[same] = row, schedule
         return self._rows[same]
@@ -115,7 +115,7 @@ class Wires:
     def message(self, sources: Ranks, targets: Ranks, which: int, size_bytes: float) -> int:
         """Return the cost row of messages at the same time, one from each source to its target."""
         pairs = np.stack((sources, targets), axis=1)
-        row, _ = self._row(Call("send", pairs, size_bytes), which)
+        row, _ = self._row(StageCollective("send", pairs, size_bytes), which)
         self.dimension_of_row[row] = "pipeline"
         return row
 
@@ -134,11 +134,11 @@ class Wires:
         RidgelineError
             If the node describes no way to a host.
         """
-        row, _ = self._row(Call(COPIES[out], ranks[:, None], size_bytes), which)
+        row, _ = self._row(StageCollective(COPIES[out], ranks[:, None], size_bytes), which)
         self.dimension_of_row[row] = "host"
         return row
 
-    def _row(self, call: Call, which: int, repeat: int = 1) -> tuple[int, Schedule]:
+    def _row(self, call: StageCollective, which: int, repeat: int = 1) -> tuple[int, CollectiveSchedule]:
         """Return the cost row of one group for all of its class, and its schedule."""
         if self.symmetry is None:
             group = call.groups[which]
@@ -161,7 +161,7 @@ class Wires:
             resources = {self._resource(link): work for link, work in works.items() if work}
             if most:  # what is sent passes the memory of each device while it is sent
                 resources[self.far.resource] = passed * most / whole
-            phases.append(Phase(rounds.latency_s, resources, rounds.repeat * repeat, weight))
+            phases.append(WorkPhase(rounds.latency_s, resources, rounds.repeat * repeat, weight))
         row = self.builder.add_cost(phases, self._events(schedule, repeat))
         if fastest_s:
             self.fastest_s[row] = repeat * fastest_s
@@ -174,7 +174,7 @@ class Wires:
             self._resources[link] = self.builder.add_resource(name, rate, shared=True)
         return self._resources[link]
 
-    def _events(self, schedule: Schedule, repeat: int) -> dict[int, float]:
+    def _events(self, schedule: CollectiveSchedule, repeat: int) -> dict[int, float]:
         """Count bytes on every class of link, and the compulsory memory traffic of all members.
 
         Each member reads its operand once and writes the result once; what a ring keeps of partial
@@ -192,7 +192,7 @@ class Wires:
         events[self.far.account] = members * self._memory_bytes(schedule) * repeat
         return events
 
-    def _memory_bytes(self, schedule: Schedule) -> float:
+    def _memory_bytes(self, schedule: CollectiveSchedule) -> float:
         """Return the bytes that pass the far memory of each member, those of a message at once."""
         kind = schedule.op.partition(" ")[0]
         each, once = _MEMORY_PASSES.get(kind, (1, 1))
@@ -240,7 +240,7 @@ class Wires:
                 busy_s += rounds.repeat * float(each_s.max())
         return latency_s, busy_s
 
-    def _others(self, schedule: Schedule, groups: Ranks, number: int) -> Floats:
+    def _others(self, schedule: CollectiveSchedule, groups: Ranks, number: int) -> Floats:
         """Return [L] what the other groups put on each link, over the most of the first.
 
         Groups have an algorithm's loads in the same proportion for every size, so they are found

@@ -32,7 +32,7 @@ class DoesNotFit(RidgelineError):
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageLayers:
     """Layers first:stop on so many devices, which share the micro-batches."""
 
     first: int
@@ -69,7 +69,7 @@ def balance(
     send_s: Sequence[float] | None = None,
     overlap: bool = True,
     room: Room | None = None,
-) -> tuple[Stage, ...]:
+) -> tuple[StageLayers, ...]:
     """Cut a chain of N layers into contiguous stages so that the slowest is as fast as can be.
 
     Of all such partitions, one with the least sum of squares of the stage times is returned, so
@@ -108,7 +108,7 @@ def balance(
         from ridgeline.parallel.stages.even_cuts import even_cuts
 
         until = np.concatenate(([0.0], np.cumsum(np.asarray(time_s, np.float64))))
-        return tuple(Stage(i, j) for i, j in pairwise(even_cuts(until, stages, _EQUAL).tolist()))
+        return tuple(StageLayers(i, j) for i, j in pairwise(even_cuts(until, stages, _EQUAL).tolist()))
     work = _between(np.asarray(time_s, np.float64))
     send = np.zeros(n + 1) if send_s is None else np.array([0.0, *send_s], np.float64)
     send[n] = 0.0
@@ -125,7 +125,7 @@ def balance(
     bound = least * (1 + _EQUAL)
     even = [np.where(fits & (cost <= bound), cost**2, np.inf) for fits in allowed]
     _, cuts = _partition(even, np.add)
-    return tuple(Stage(i, j) for i, j in pairwise(cuts))
+    return tuple(StageLayers(i, j) for i, j in pairwise(cuts))
 
 
 class Pace(NamedTuple):
@@ -191,7 +191,7 @@ def balance_step(
     send_bytes: Sequence[float],
     pace: Pace,
     besides: Overheads | None = None,
-) -> tuple[Stage, ...]:
+) -> tuple[StageLayers, ...]:
     """Cut a chain of N layers into parts so that the step is as short as can be (`step_cuts`).
 
     Parameters
@@ -221,7 +221,7 @@ def balance_step(
     runs = played.runs
     every = comb(len(work) - 1, parts - 1) * int(runs[:, 0].sum()) <= _MOST_PLAYED
     cuts = step_cuts(*played, every, _MOST_PLAYED, known)
-    return tuple(Stage(i, j) for i, j in pairwise(cuts.tolist()))
+    return tuple(StageLayers(i, j) for i, j in pairwise(cuts.tolist()))
 
 
 def shortest_share(
@@ -357,7 +357,7 @@ def balance_given(
     *,
     send_s: npt.ArrayLike,
     sync_s: npt.ArrayLike,
-) -> tuple[Stage, ...]:
+) -> tuple[StageLayers, ...]:
     """Cut a chain of N layers into K stages with so many replicas each.
 
     The recurrence of `balance_replicated` where the replicas are given: the slowest stage,
@@ -394,7 +394,7 @@ def balance_given(
     least, _ = _partition(costs, np.maximum)
     bound = least * (1 + _EQUAL)
     _, cuts = _partition([np.where(c <= bound, c**2, np.inf) for c in costs], np.add)
-    return tuple(Stage(i, j, count) for (i, j), count in zip(pairwise(cuts), replicas, strict=True))
+    return tuple(StageLayers(i, j, count) for (i, j), count in zip(pairwise(cuts), replicas, strict=True))
 
 
 def balance_replicated(
@@ -404,7 +404,7 @@ def balance_replicated(
     send_s: Sequence[float],
     sync_s: npt.ArrayLike,
     overlap: bool = True,
-) -> tuple[tuple[Stage, ...], float]:
+) -> tuple[tuple[StageLayers, ...], float]:
     """Cut a chain of N layers into stages and give each some of the devices.
 
     The recurrence of PipeDream: the best pipeline of layers 0:j on m devices is the best one of
@@ -441,11 +441,11 @@ def balance_replicated(
     for m in range(devices):
         for r in range(m):
             _improve(best[m], best[m - 1 - r].time_s, shared[r], send, r)
-    stages: list[Stage] = []
+    stages: list[StageLayers] = []
     stop, m = n, devices - 1
     while stop:
         first, replicas = int(best[m].first[stop]), int(best[m].replicas[stop]) or m + 1
-        stages.append(Stage(first, stop, replicas))
+        stages.append(StageLayers(first, stop, replicas))
         stop, m = first, m - replicas
     return tuple(reversed(stages)), float(best[devices - 1].time_s[n])
 

@@ -21,7 +21,7 @@ from ridgeline.parallel.recomputing.ops import once
 from ridgeline.parallel.stages.chain import Unit, layer_starts, layers, pass_times, units
 from ridgeline.parallel.stages.cuts import (
     Pace,
-    Stage,
+    StageLayers,
     balance,
     balance_given,
     balance_step,
@@ -55,7 +55,7 @@ class Receipt:
 
 
 @dataclass(frozen=True)
-class Part:
+class StagePart:
     """What one stage of the pipeline does.
 
     Attributes
@@ -80,7 +80,7 @@ class Tie:
 
 
 @dataclass(frozen=True)
-class Partition:
+class PipelinePartition:
     """The stages in order, and the weights that they share.
 
     Attributes
@@ -89,13 +89,13 @@ class Partition:
         Seconds of the pipeline that is cut wherever it ends first, over those of this one.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[StagePart, ...]
     ties: tuple[Tie, ...] = ()
     shortest: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Shares:
+class ReplicaShares:
     """Stages with different numbers of replicas, and what their network costs.
 
     Attributes
@@ -118,10 +118,10 @@ def partition(
     time_s: Sequence[float],
     n_stages: int,
     cut: Cut = "even",
-    shares: Shares | None = None,
+    shares: ReplicaShares | None = None,
     pace: Pace | None = None,
     besides: Overheads | None = None,
-) -> Partition:
+) -> PipelinePartition:
     """Cut a graph into stages.
 
     Parameters
@@ -144,7 +144,7 @@ def partition(
         If there are more stages than places to cut.
     """
     if n_stages == 1:
-        return Partition((Part(graph),))
+        return PipelinePartition((StagePart(graph),))
     found = units(graph)
     if cut == "even":
         parts = [unit.ops for unit in found]
@@ -185,10 +185,10 @@ def _balanced(
     each_s: npt.NDArray[np.float64],
     n_stages: int,
     cut: Cut,
-    shares: Shares | None,
+    shares: ReplicaShares | None,
     pace: Pace | None,
     besides: Overheads | None,
-) -> tuple[Stage, ...]:
+) -> tuple[StageLayers, ...]:
     if shares is None and pace is not None and cut == "even":
         return balance_step(each_s, n_stages, _sizes(found), pace, besides)
     weights = each_s.sum(axis=1).tolist()
@@ -224,7 +224,7 @@ class _Cutter:
         self.reduced: dict[str, dict[int, str]] = {}
         self.tied: dict[str, dict[int, str]] = {}
 
-    def cut(self) -> Partition:
+    def cut(self) -> PipelinePartition:
         """Give every stage its ops."""
         of_ops = places(self.graph, self.home)
         for op, stage in zip(self.graph.ops, of_ops, strict=True):
@@ -240,7 +240,7 @@ class _Cutter:
             Tie(weight, stages, self.graph.tensors[next(iter(stages.values()))].bytes)
             for weight, stages in self.tied.items()
         )
-        return Partition(tuple(self._part(stage) for stage in range(self.n_stages)), ties)
+        return PipelinePartition(tuple(self._part(stage) for stage in range(self.n_stages)), ties)
 
     def _put(self, op: Op, stage: int) -> None:
         """Add an op; copies of weights that it reads are made on its own stage."""
@@ -301,7 +301,7 @@ class _Cutter:
             if op.pass_ is Pass.UPDATE:
                 self.reduced[output] = self.reduced.get(open_, shares)
 
-    def _part(self, stage: int) -> Part:
+    def _part(self, stage: int) -> StagePart:
         ops = tuple(self.ops[stage])
         made = {name for op in ops for name in op.outputs}
         wanted: dict[tuple[int, bool], list[str]] = {}
@@ -318,4 +318,4 @@ class _Cutter:
             self.graph, ops=ops, tensors={name: self.graph.tensors[name] for name in used}
         )
         receipts = [Receipt(*key, tuple(names)) for key, names in wanted.items()]
-        return Part(graph, tuple(receipts))
+        return StagePart(graph, tuple(receipts))

@@ -79,7 +79,7 @@ def sent_bytes(tensor: Tensor, format_: str) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class BucketTraffic:
     """What moves gradients before the update.
 
     Attributes
@@ -98,7 +98,7 @@ class Moved:
     chunked_bytes: float = 0.0
 
 
-def moved(plan: ResolvedPlan, graph: Graph, buckets: Mapping[str, tuple[Bucket, ...]]) -> Moved:
+def moved(plan: ResolvedPlan, graph: Graph, buckets: Mapping[str, tuple[Bucket, ...]]) -> BucketTraffic:
     """Return what copies gradients into their buckets and back, and streams them at a step's end.
 
     Each copy reads every byte once and writes it once, in the format that it is to have; each
@@ -114,7 +114,7 @@ def moved(plan: ResolvedPlan, graph: Graph, buckets: Mapping[str, tuple[Bucket, 
         copied = [bucket for along in buckets.values() for bucket in along]
         size_bytes += 2.0 * (sum(bucket.made_bytes for bucket in copied) + _bytes(buckets))
         kernels = 2 * sum(len(bucket.tensors) for bucket in copied)
-    return Moved(size_bytes, max(kernels, 1), own_bytes if chunked else 0.0)
+    return BucketTraffic(size_bytes, max(kernels, 1), own_bytes if chunked else 0.0)
 
 
 def passed_bytes(stack: Stack, updates: Sequence[Op], graph: Graph) -> tuple[float, float]:

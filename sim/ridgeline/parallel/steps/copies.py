@@ -10,10 +10,10 @@ import numpy as np
 from ridgeline.engine.blocks import NOTHING
 from ridgeline.engine.program import Ints
 from ridgeline.parallel.memory.allocator import Life
-from ridgeline.parallel.stages.partition import Part, Receipt
+from ridgeline.parallel.stages.partition import StagePart, Receipt
 from ridgeline.parallel.stages.schedules import PHASES
 from ridgeline.parallel.steps.buckets import Bucket
-from ridgeline.parallel.steps.team import Piece, Team
+from ridgeline.parallel.steps.team import EmittedBlock, RankGroup
 
 FORWARD, BACKWARD, WEIGHTS = range(len(PHASES))
 BEGIN, END = len(PHASES), len(PHASES) + 1
@@ -44,8 +44,8 @@ class Blocks:
         When its tensors are there.
     """
 
-    part: Part
-    pieces: dict[tuple[int, bool], Piece]
+    part: StagePart
+    pieces: dict[tuple[int, bool], EmittedBlock]
     receipts: dict[int, list[Receipt]]
     begun: list[tuple[str, ...]]
     buckets: dict[str, tuple[Bucket, ...]]
@@ -67,9 +67,9 @@ class Blocks:
 class Copies:
     """Where the blocks of one team are played: one entry for each copy, in order."""
 
-    team: Team
+    team: RankGroup
     chunks: list[Blocks]
-    pieces: list[Piece]
+    pieces: list[EmittedBlock]
     order: Ints
     phase: Ints
     chunk: Ints

@@ -14,11 +14,11 @@ from threading import Lock
 
 from ridgeline.engine.program import Program
 from ridgeline.kernels.alike import Alike
-from ridgeline.network.schedule import Schedule
+from ridgeline.network.schedule import CollectiveSchedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.plans.resolved import ResolvedPlan
 from ridgeline.parallel.sending.wires import Talk
-from ridgeline.parallel.stages.partition import Partition
+from ridgeline.parallel.stages.partition import PipelinePartition
 from ridgeline.workload.graph import Graph
 
 _MOST = 8
@@ -26,7 +26,7 @@ _LARGEST = 50_000  # tasks of a draft that is kept
 
 
 @dataclass(frozen=True)
-class Draft:
+class StepTemplate:
     """A program with open cost rows, and what `lower.Lowered` says of it.
 
     Attributes
@@ -44,7 +44,7 @@ class Draft:
     dimension_of_row: dict[int, str]
     talks: dict[tuple[int, str], Talk]
     classes: tuple[tuple[int, ...], ...]
-    schedules: tuple[Schedule, ...]
+    schedules: tuple[CollectiveSchedule, ...]
     fastest_s: dict[int, float]
     staying: dict[str, float]
 
@@ -62,7 +62,7 @@ class Subject:
     """
 
     graph: Graph
-    cut: Partition
+    cut: PipelinePartition
     topology: Topology
     plan: ResolvedPlan
     launch_s: float
@@ -83,11 +83,11 @@ class Subject:
         )
 
 
-_drafts: OrderedDict[Subject, Draft] = OrderedDict()
+_drafts: OrderedDict[Subject, StepTemplate] = OrderedDict()
 _lock = Lock()  # workers of a cluster simulate in several threads
 
 
-def draft_of(subject: Subject, write: Callable[[], Draft]) -> Draft:
+def draft_of(subject: Subject, write: Callable[[], StepTemplate]) -> StepTemplate:
     """Return the draft of a subject, which is written if it is none of the last few."""
     with _lock:
         if (draft := _drafts.get(subject)) is not None:

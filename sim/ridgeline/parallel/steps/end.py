@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ridgeline.engine.builder import Phase
+from ridgeline.engine.builder import WorkPhase
 from ridgeline.engine.program import Ints
-from ridgeline.network.schedule import Schedule
+from ridgeline.network.schedule import CollectiveSchedule
 from ridgeline.parallel.plans.resolved import ResolvedPlan
 from ridgeline.parallel.sending.wires import Talk
-from ridgeline.parallel.stages.partition import Partition, Tie
+from ridgeline.parallel.stages.partition import PipelinePartition, Tie
 from ridgeline.parallel.stages.schedules import SCHEDULES
 from ridgeline.parallel.steps.buckets import Bucket
 from ridgeline.parallel.steps.copies import BACKWARD, END, WEIGHTS, Copies
 from ridgeline.parallel.steps.endless import is_endless
-from ridgeline.parallel.steps.team import COLLECTIVE, Team, stream_of
-from ridgeline.parallel.steps.writer import Writer
+from ridgeline.parallel.steps.team import COLLECTIVE, RankGroup, stream_of
+from ridgeline.parallel.steps.writer import BlockEmitter
 
 Members = list[tuple[int, int]]
 """Ranks, each by the number of its team and its place there."""
@@ -74,7 +74,7 @@ class _List:
         return tuple(self.played[k].team.stream(stream_of("data"), r) for k, r in members)
 
 
-class Ends:
+class GradSyncEmitter:
     """Writes the collectives at the end of one step.
 
     Attributes
@@ -83,10 +83,10 @@ class Ends:
         Of these collectives, in the order in which they are issued.
     """
 
-    def __init__(self, plan: ResolvedPlan, writer: Writer, cut: Partition) -> None:
+    def __init__(self, plan: ResolvedPlan, writer: BlockEmitter, cut: PipelinePartition) -> None:
         self.plan, self.writer, self.cut = plan, writer, cut
         self.builder, self.wires, self.mesh = writer.builder, writer.wires, writer.mesh
-        self.schedules: list[Schedule] = []
+        self.schedules: list[CollectiveSchedule] = []
 
     def collect(self, played: list[Copies], number: int) -> list[End]:
         """List the collectives of the gradients, and tell the updates what to wait for."""
@@ -145,7 +145,7 @@ class Ends:
 
         Those before are waited for beside the backward pass, or while others are reduced.
         """
-        row = self.builder.add_cost([Phase(self.plan.stack.gradients.fusion_cycle_time / 2)])
+        row = self.builder.add_cost([WorkPhase(self.plan.stack.gradients.fusion_cycle_time / 2)])
         self.wires.dimension_of_row[row] = "data"
         teams = [(listed.played[k].team, r) for k, r in members]
         streams = tuple(team.stream("coordinator", r) for team, r in teams)
@@ -153,7 +153,7 @@ class Ends:
         end = End("wait for cycle", row, streams, tuple(ready), many)
         return [listed.add(end)]
 
-    def _rounds(self, team: Team) -> int:
+    def _rounds(self, team: RankGroup) -> int:
         """Return how many updates of a stage are played: replicas that take turns update apart."""
         endless = is_endless(self.plan.schedule, self.plan.pipeline)
         return self.plan.micro_batches // team.replicas if endless and self.plan.replicas else 1
@@ -222,7 +222,7 @@ class Ends:
     def _tied_row(self, groups: Ints, which: int, tie: Tie) -> tuple[int, float]:
         """Return the cost row, and the bytes that are added up, 0 where one stage has all."""
         if groups.shape[1] == 1:
-            return self.builder.add_cost([Phase()]), 0.0
+            return self.builder.add_cost([WorkPhase()]), 0.0
         sharing = (self.plan.hybrid_shard_size or self.plan.data) * self.plan.context
         shares = sharing if self.plan.zero_stage else 1
         size = tie.size_bytes / shares

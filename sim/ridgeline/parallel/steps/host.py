@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ridgeline.engine.blocks import Block
-from ridgeline.engine.builder import Phase, ProgramBuilder
+from ridgeline.engine.builder import WorkPhase, ProgramBuilder
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role
 from ridgeline.workload.ops.routing import DISPATCH
 
@@ -52,7 +52,7 @@ def experts_of(graph: Graph) -> dict[str, int]:
 
 
 @dataclass
-class Host:
+class HostEmitter:
     """Writes the host's tasks of all blocks.
 
     Attributes
@@ -76,7 +76,7 @@ class Host:
 
     def row(self, count: float) -> int:
         """Return the cost row of issuing so many ops."""
-        return self.builder.add_cost([Phase(count * self.issue_s, {})], {})
+        return self.builder.add_cost([WorkPhase(count * self.issue_s, {})], {})
 
     def experts(self, graph: Graph) -> dict[str, int]:
         """Return the ops that it issues once for each of some experts, and of how many."""
@@ -101,7 +101,7 @@ class Issuing:
         Whether the host waits for the op that it issued last before it issues another.
     """
 
-    host: Host
+    host: HostEmitter
     block: Block
     streams: Sequence[int]
     multiplicity: Sequence[int]

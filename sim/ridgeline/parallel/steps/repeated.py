@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ridgeline.parallel.division.labels import base
-from ridgeline.parallel.stages.partition import Part, Receipt
+from ridgeline.parallel.stages.partition import StagePart, Receipt
 from ridgeline.parallel.steps.copies import Blocks
-from ridgeline.parallel.steps.team import Piece, Team, TeamBlock
-from ridgeline.parallel.steps.writer import Writer
+from ridgeline.parallel.steps.team import EmittedBlock, RankGroup, TeamBlock
+from ridgeline.parallel.steps.writer import BlockEmitter
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Look:
 
 
 def look_of(
-    part: Part,
+    part: StagePart,
     kept: Collection[str],
     sent: Collection[str],
     gathered: Collection[str],
@@ -91,7 +91,7 @@ def look_of(
 
 
 def again(
-    writer: Writer, blocks: Blocks, of: Team, team: Team, part: Part,
+    writer: BlockEmitter, blocks: Blocks, of: RankGroup, team: RankGroup, part: StagePart,
     receipts: dict[int, list[Receipt]], names: Mapping[str, str],
 ) -> Blocks:  # fmt: skip
     """Return the blocks of a part that looks as the one that was written for some team.
@@ -110,7 +110,7 @@ def again(
         block = _on_queues_of(team, of, piece.block)
         text = _relabel(writer, block, labels, names)
         _send(writer, block, team, text)
-        pieces[key] = Piece(block, made, piece.tail, piece.waits)
+        pieces[key] = EmittedBlock(block, made, piece.tail, piece.waits)
     return replace(
         blocks,
         part=part,
@@ -127,7 +127,7 @@ def again(
     )
 
 
-def _on_queues_of(team: Team, of: Team, block: TeamBlock) -> TeamBlock:
+def _on_queues_of(team: RankGroup, of: RankGroup, block: TeamBlock) -> TeamBlock:
     """Copy a block for ranks that have other queues."""
     if of is team:
         return TeamBlock(list(block.tasks), block.deps, block.memory, block.sent)
@@ -142,7 +142,7 @@ def _on_queues_of(team: Team, of: Team, block: TeamBlock) -> TeamBlock:
 
 
 def _relabel(
-    writer: Writer, block: TeamBlock, labels: Sequence[str], names: Mapping[str, str]
+    writer: BlockEmitter, block: TeamBlock, labels: Sequence[str], names: Mapping[str, str]
 ) -> list[str]:
     """Label the tasks of a block by the names here; return the labels of all."""
     found: dict[int, tuple[int, str]] = {}
@@ -168,7 +168,7 @@ def _renamed(label: str, names: Mapping[str, str]) -> str:
     return label
 
 
-def _send(writer: Writer, block: TeamBlock, team: Team, texts: Sequence[str]) -> None:
+def _send(writer: BlockEmitter, block: TeamBlock, team: RankGroup, texts: Sequence[str]) -> None:
     """Give collectives the cost rows and the queues of their team."""
     for sent in block.sent:
         for place, (_, queued) in zip(sent.places, writer.queued(team, sent), strict=True):

@@ -26,24 +26,24 @@ from ridgeline.parallel.plans.replicas import counts_of, in_flight, replica_orde
 from ridgeline.parallel.plans.resolved import ResolvedPlan
 from ridgeline.parallel.recomputing.offload import with_offload
 from ridgeline.parallel.sending.messages import Messages
-from ridgeline.parallel.stages.partition import Partition, Receipt
+from ridgeline.parallel.stages.partition import PipelinePartition, Receipt
 from ridgeline.parallel.stages.schedules import PHASES, SCHEDULES, SlotArrays, slot_arrays
 from ridgeline.parallel.steps.buckets import (
     Bucket,
-    Moved,
+    BucketTraffic,
     gradient_buckets,
     held_bytes,
     moved,
 )
 from ridgeline.parallel.steps.copies import BACKWARD, BEGIN, END, FORWARD, WEIGHTS, Blocks, Copies
-from ridgeline.parallel.steps.end import Ends
+from ridgeline.parallel.steps.end import GradSyncEmitter
 from ridgeline.parallel.steps.endless import is_endless, left_by, steady_orders, under_way
 from ridgeline.parallel.steps.lanes import in_pace, more_waits, side_by_side
 from ridgeline.parallel.steps.phases import as_played, phases_of, sends
 from ridgeline.parallel.steps.repeated import Look, again, look_of
 from ridgeline.parallel.steps.sums import copied, lasting
-from ridgeline.parallel.steps.team import Piece, Team
-from ridgeline.parallel.steps.writer import Writer
+from ridgeline.parallel.steps.team import EmittedBlock, RankGroup
+from ridgeline.parallel.steps.writer import BlockEmitter
 from ridgeline.parallel.steps.zero import with_sharding
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Role, Same
@@ -52,7 +52,7 @@ from ridgeline.workload.liveness import MEMORY_KINDS, memory_entries
 _FINE = 100_000  # tasks up to which memory is followed op by op, not block by block
 
 
-class Step:
+class StepEmitter:
     """Writes all tasks of one step.
 
     Parameters
@@ -66,15 +66,15 @@ class Step:
     def __init__(
         self,
         plan: ResolvedPlan,
-        writer: Writer,
-        cut: Partition,
+        writer: BlockEmitter,
+        cut: PipelinePartition,
         sharded: ShardedGraph,
         staying: Sequence[Staying],
     ) -> None:
         self.plan, self.writer, self.cut, self.sharded = plan, writer, cut, sharded
         self.staying = staying
         self.builder, self.wires, self.mesh = writer.builder, writer.wires, writer.mesh
-        self.ends = Ends(plan, writer, cut)
+        self.ends = GradSyncEmitter(plan, writer, cut)
         self.endless = is_endless(plan.schedule, plan.pipeline)
         self.messages = Messages(plan, writer, sharded, endless=self.endless)
         self.counts = counts_of(plan.replicas)
@@ -87,20 +87,20 @@ class Step:
         carries = any(team.carried for team in self.teams)
         plain = not (plan.layers or plan.replicas or self.endless or carries)
         self.repeats = plain and plan.offload == "none" and len(cut.parts) > 1
-        self._looks: dict[tuple[object, ...], tuple[Look, Blocks, Team]] = {}
+        self._looks: dict[tuple[object, ...], tuple[Look, Blocks, RankGroup]] = {}
 
-    def _teams(self) -> list[Team]:
+    def _teams(self) -> list[RankGroup]:
         """Return what is simulated: a team a stage, or a replica of one where stages are unlike."""
         if not self.counts:
             stages = range(self.plan.pipeline)
             return [
-                Team(
+                RankGroup(
                     self.builder, stage, self._members(stage), carried=self._carried(stage)
                 )
                 for stage in stages
             ]  # fmt: skip
         return [
-            Team(
+            RankGroup(
                 self.builder, stage, tuple((int(r),) for r in self.mesh.replica(stage, replica)),
                 replica, count,
             )
@@ -158,7 +158,7 @@ class Step:
 
     # Blocks
 
-    def _blocks(self, team: Team, chunk: int) -> Blocks:
+    def _blocks(self, team: RankGroup, chunk: int) -> Blocks:
         """Write the blocks of one part of the model, or copy those of one that looks the same."""
         number = SCHEDULES[self.plan.schedule].part(chunk, team.stage, self.plan.pipeline)
         part, kept = self.cut.parts[number], self._kept(number)
@@ -183,7 +183,7 @@ class Step:
         return blocks
 
     def _written(
-        self, team: Team, number: int, receipts: dict[int, list[Receipt]], kept: frozenset[str]
+        self, team: RankGroup, number: int, receipts: dict[int, list[Receipt]], kept: frozenset[str]
     ) -> Blocks:
         """Write the blocks of one part of the model."""
         plan, part = self.plan, self.cut.parts[number]
@@ -210,7 +210,7 @@ class Step:
         gradients = frozenset(weight_gradients(graph).values()) if persist else frozenset()
         at_end = moved(plan, graph, buckets)
         once = [graph.ops[i].outputs for i in phases.get(BEGIN, ()) if sends(graph.ops[i])]
-        pieces: dict[tuple[int, bool], Piece] = {}
+        pieces: dict[tuple[int, bool], EmittedBlock] = {}
         for phase, ops in phases.items():
             begun = once if phase == FORWARD else []
             waits = more_waits(phase, len(team)) if plan.overlaps_experts else 0
@@ -229,7 +229,7 @@ class Step:
                     fine=self.fine,
                     together=phase == BEGIN
                     or (phase == END and plan.stack.optimizer.impl in TOGETHER),
-                    moves=at_end if phase == END else Moved(),
+                    moves=at_end if phase == END else BucketTraffic(),
                     checked=plan.stack.optimizer.loss_scale_check and phase == END,
                     staying=self.staying[number],
                 )
@@ -354,7 +354,7 @@ class Step:
     def _arrange(self, k: int, chunks: list[Blocks], slots: SlotArrays, number: int) -> Copies:
         """Put the blocks of a team in the order of the schedule, and number their tasks."""
         team = self.teams[k]
-        pieces: list[Piece] = []
+        pieces: list[EmittedBlock] = []
         index = np.full((END + 1, len(chunks), 2), NOTHING, np.int64)
         for c, blocks in enumerate(chunks):
             for (kind, later), piece in blocks.pieces.items():
@@ -405,7 +405,7 @@ class Step:
             for r, place in enumerate(piece.made[names[0]]):
                 copies.ports[first, (q + 1) * size + r] = copies.first[begin] + place
 
-    def _n_ports(self, team: Team, chunks: list[Blocks]) -> int:
+    def _n_ports(self, team: RankGroup, chunks: list[Blocks]) -> int:
         most = max(
             len(part) + len(blocks.begun) for blocks in chunks for part in blocks.receipts.values()
         )

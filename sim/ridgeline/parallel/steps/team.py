@@ -34,7 +34,7 @@ def stream_of(dimension: str) -> str:
 
 
 @dataclass
-class Team:
+class RankGroup:
     """One or several simulated ranks of a stage.
 
     Attributes
@@ -121,7 +121,7 @@ class Team:
 
 
 @dataclass(frozen=True, slots=True)
-class Sent:
+class CollectiveCall:
     """A collective of a block: what it is, whichever team plays it.
 
     Attributes
@@ -144,7 +144,7 @@ class Sent:
     places: tuple[int, ...] = ()
 
     @classmethod
-    def of(cls, op: Op) -> Sent:
+    def of(cls, op: Op) -> CollectiveCall:
         """Return the collective that an op of a divided graph stands for."""
         attrs = dict(op.attrs)
         return cls(
@@ -161,7 +161,7 @@ class Sent:
         return self.op.partition(" ")[0]
 
 
-class Queued(NamedTuple):
+class EnqueuedCollective(NamedTuple):
     """Where a collective of some ranks is played.
 
     Attributes
@@ -187,11 +187,11 @@ class Queued(NamedTuple):
 class TeamBlock(Block):
     """A block of a team, which knows its collectives."""
 
-    sent: list[Sent] = field(default_factory=list)
+    sent: list[CollectiveCall] = field(default_factory=list)
 
 
 @dataclass
-class Piece:
+class EmittedBlock:
     """A block with the places that others have to know.
 
     Attributes

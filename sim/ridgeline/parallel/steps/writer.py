@@ -24,16 +24,16 @@ from ridgeline.parallel.plans.mesh import Mesh, Ranks
 from ridgeline.parallel.prices import OpenRows
 from ridgeline.parallel.recomputing.offload import COPIES, Copying
 from ridgeline.parallel.sending.wires import Talk, Wires
-from ridgeline.parallel.steps.buckets import Moved
+from ridgeline.parallel.steps.buckets import BucketTraffic
 from ridgeline.parallel.steps.held import block_entries
-from ridgeline.parallel.steps.host import HOST, Host, Issuing
+from ridgeline.parallel.steps.host import HOST, HostEmitter, Issuing
 from ridgeline.parallel.steps.sums import adds, casts, sum_bytes
 from ridgeline.parallel.steps.team import (
     COLLECTIVE,
-    Piece,
-    Queued,
-    Sent,
-    Team,
+    EmittedBlock,
+    EnqueuedCollective,
+    CollectiveCall,
+    RankGroup,
     TeamBlock,
     stream_of,
 )
@@ -43,11 +43,11 @@ from ridgeline.workload.ops.shape import LAYOUT
 
 SILENT = COLLECTIVES | COPIES | {LAYOUT.name}
 """Kinds of ops that the host does not issue."""
-_NOTHING = Moved()
+_NOTHING = BucketTraffic()
 
 
 @dataclass(frozen=True)
-class Writer:
+class BlockEmitter:
     """Writes blocks of a team.
 
     Attributes
@@ -63,11 +63,11 @@ class Writer:
     wires: Wires
     mesh: Mesh
     blocking: frozenset[tuple[str, str]]
-    host: Host | None = None
+    host: HostEmitter | None = None
 
     def write(
         self,
-        team: Team,
+        team: RankGroup,
         graph: Graph,
         ops: Sequence[int],
         memory: MemoryPlan,
@@ -78,10 +78,10 @@ class Writer:
         accumulated: Collection[str] = (),
         fine: bool = True,
         together: bool = False,
-        moves: Moved = _NOTHING,
+        moves: BucketTraffic = _NOTHING,
         checked: bool = False,
         staying: Staying = NONE_STAY,
-    ) -> Piece:
+    ) -> EmittedBlock:
         """Write what a team does with some ops of a graph.
 
         Parameters
@@ -162,14 +162,14 @@ class Writer:
                 made.update(dict.fromkeys(kept, tuple(chain)))
         if last := copying.end():
             self._join(block, team, graph.ops[ops[-1]], last, chain)
-        return Piece(block, made, tuple(chain), (len(receipts) + 1) * size)
+        return EmittedBlock(block, made, tuple(chain), (len(receipts) + 1) * size)
 
     def _bucket_copies(
         self,
         block: TeamBlock,
-        team: Team,
+        team: RankGroup,
         op: Op,
-        moves: Moved,
+        moves: BucketTraffic,
         chain: list[int],
         before: tuple[int, ...],
     ) -> tuple[int, ...]:
@@ -194,7 +194,7 @@ class Writer:
     def _received(
         self,
         block: TeamBlock,
-        team: Team,
+        team: RankGroup,
         graph: Graph,
         receipts: Sequence[Sequence[str]],
         gathered: Collection[str],
@@ -208,7 +208,7 @@ class Writer:
             whole = [name for name in names if name in gathered]
             if whole:
                 total = sum(graph.tensors[name].bytes for name in whole)
-                sent = Sent("all-gather", "tensor", float(total))
+                sent = CollectiveCall("all-gather", "tensor", float(total))
                 there = self._collective(block, team, sent, f"gather {whole[0]}", [came])
                 made.update(dict.fromkeys(whole, there))
         return made
@@ -216,7 +216,7 @@ class Writer:
     def _issuing(
         self,
         block: TeamBlock,
-        team: Team,
+        team: RankGroup,
         awaited: Sequence[int] | None,
         graph: Graph | None = None,
         ops: Sequence[int] = (),
@@ -238,7 +238,7 @@ class Writer:
     def _compute(
         self,
         block: TeamBlock,
-        team: Team,
+        team: RankGroup,
         r: int,
         op: Op,
         row: int,
@@ -260,18 +260,18 @@ class Writer:
     def _collective_op(
         self,
         block: TeamBlock,
-        team: Team,
+        team: RankGroup,
         op: Op,
         deps: Sequence[Sequence[int]],
         changes: Iterable[MemoryEntry],
     ) -> tuple[int, ...]:
         """Add the collective that an op of a divided graph stands for."""
-        return self._collective(block, team, Sent.of(op), op.name, deps, changes)
+        return self._collective(block, team, CollectiveCall.of(op), op.name, deps, changes)
 
     def _copy(
         self,
         block: TeamBlock,
-        team: Team,
+        team: RankGroup,
         op: Op,
         graph: Graph,
         deps: Sequence[Sequence[int]],
@@ -299,7 +299,7 @@ class Writer:
         return tuple(places)
 
     def _join(
-        self, block: TeamBlock, team: Team, op: Op, copies: list[tuple[int, ...]], chain: list[int]
+        self, block: TeamBlock, team: RankGroup, op: Op, copies: list[tuple[int, ...]], chain: list[int]
     ) -> None:
         """Let what follows the block wait for copies that its last layer has begun."""
         row = self.rows.nothing()
@@ -321,7 +321,7 @@ class Writer:
     def _accumulate(
         self,
         block: TeamBlock,
-        team: Team,
+        team: RankGroup,
         op: Op,
         graph: Graph,
         kept: Sequence[str],
@@ -337,8 +337,8 @@ class Writer:
     def _collective(
         self,
         block: TeamBlock,
-        team: Team,
-        sent: Sent,
+        team: RankGroup,
+        sent: CollectiveCall,
         label: str,
         deps: Sequence[Sequence[int]],
         changes: Iterable[MemoryEntry] = (),
@@ -371,7 +371,7 @@ class Writer:
         block.sent.append(replace(sent, places=tuple(written)))
         return tuple(places)
 
-    def queued(self, team: Team, sent: Sent) -> Iterator[tuple[list[int], Queued]]:
+    def queued(self, team: RankGroup, sent: CollectiveCall) -> Iterator[tuple[list[int], EnqueuedCollective]]:
         """Yield the ranks of a team that are in a group of a collective, and where it is played."""
         groups = self.groups(team, sent.dimension, sent.neighbours)
         name = stream_of(sent.dimension)
@@ -383,9 +383,9 @@ class Writer:
             group = -1 if len(streams) == 1 else self.builder.add_group(streams)
             many = team.times(mine, groups.shape[1])
             talk = Talk(sent.kind, sent.size_bytes * sent.repeat, groups.shape[1])
-            yield mine, Queued(row, streams[0], group, many, talk)
+            yield mine, EnqueuedCollective(row, streams[0], group, many, talk)
 
-    def groups(self, team: Team, dimension: str, neighbours: int = 0) -> Ranks:
+    def groups(self, team: RankGroup, dimension: str, neighbours: int = 0) -> Ranks:
         """Return the groups of a team's stage along a dimension of the plan, or parts of them."""
         return self.mesh.groups(team.stage, *self.mesh.along(dimension), neighbours=neighbours)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
-from ridgeline.report.figures.column_axes import Scale, column_name, said, valued, written
+from ridgeline.report.figures.column_axes import ColumnScale, column_name, said, valued, written
 from ridgeline.report.figures.study import counted, stamp, whole
 from ridgeline.report.figures.style import CAPTION, INK, PAPER, SERIES, head, sheet, wrapped
 
@@ -35,7 +35,7 @@ def choice(rows: Sequence[Row], x: str, y: str, by: Sequence[str], ax: Axes | No
         If there are more choices than colours, or more cells in a line than can be read.
     """
     rows = whole(rows, x, y)
-    across = Scale.of(x, rows)
+    across = ColumnScale.of(x, rows)
     chosen, *others = by
     largest = y.endswith("_per_s")
     cells: dict[str, dict[float, Cell]] = {}

@@ -31,7 +31,7 @@ _DECADES = 1000.0
 """Quantities that differ by as much are written with a prefix each."""
 
 
-class Scale(NamedTuple):
+class ColumnScale(NamedTuple):
     """How the values of a column are drawn.
 
     Attributes
@@ -48,7 +48,7 @@ class Scale(NamedTuple):
     label: str
 
     @classmethod
-    def of(cls, column: str, rows: Sequence[Row]) -> Scale:
+    def of(cls, column: str, rows: Sequence[Row]) -> ColumnScale:
         """Choose the unit of a column in some rows."""
         values = [row[column] for row in rows if row.get(column) not in {None, ""}]
         unit, size = readable_unit(column, [v for v in values if not isinstance(v, str)])

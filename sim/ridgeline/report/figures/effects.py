@@ -74,7 +74,7 @@ def _more_of(resource: str) -> str:
     return f"{'Half' if resource == LATENCIES else 'Twice'} {what}"
 
 
-class Busy(NamedTuple):
+class LayerUtilization(NamedTuple):
     """Layers with matrix work, and the share of the peak rate that each pass of them reaches.
 
     Attributes
@@ -90,7 +90,7 @@ class Busy(NamedTuple):
     time_s: Floats
 
 
-def busy(result: Result) -> Busy:
+def busy(result: Result) -> LayerUtilization:
     """Return how busy the engines of matrix work are, by layer and pass."""
     device = result.details.cluster.device
     lowered = result.details.lowered
@@ -110,7 +110,7 @@ def busy(result: Result) -> Busy:
         for j, pass_ in enumerate(_PASSES):
             if (layer, pass_) in most:
                 share[i, j] = done[layer, pass_] / most[layer, pass_]
-    return Busy(tuple(times), share, np.array(list(times.values())))
+    return LayerUtilization(tuple(times), share, np.array(list(times.values())))
 
 
 @figure(height_in=2.75, left_in=1.15, top_in=0.75, bottom_in=1.1)

@@ -14,14 +14,14 @@ _AROUND = 0.2
 """Of a grid, from the place of a node to its vertices around it."""
 
 
-class Layout(NamedTuple):
+class VertexPlaces(NamedTuple):
     """Places of vertices, [V, 2], and how far each link leaves the straight line, [L]."""
 
     xy: Floats
     bent: Floats
 
 
-def layout(topology: Topology) -> Layout:
+def layout(topology: Topology) -> VertexPlaces:
     """Choose places by what the network is made of.
 
     A product of lines, rings and complete graphs, of devices or of nodes, is a grid (a third
@@ -39,12 +39,12 @@ def layout(topology: Topology) -> Layout:
     if (topology.node_of >= 0).all() and 1 < len(_long(topology.shape[1:])) <= 3:
         return _grid(topology, topology.node_of.astype(np.int64), _long(topology.shape[1:]))
     if direct.any():
-        return Layout(_rings(topology, _levels(topology)), _inside(topology, direct))
+        return VertexPlaces(_rings(topology, _levels(topology)), _inside(topology, direct))
     levels = _levels(topology)
     flat = levels[topology.source] == levels[topology.target]
     if flat.any() and levels.max() == 1:
-        return Layout(_around(topology), np.zeros(topology.n_links))
-    return Layout(_rows(topology, levels), 0.12 * flat * np.sign(
+        return VertexPlaces(_around(topology), np.zeros(topology.n_links))
+    return VertexPlaces(_rows(topology, levels), 0.12 * flat * np.sign(
         topology.target - topology.source))  # fmt: skip
 
 
@@ -56,7 +56,7 @@ def _long(shape: Sequence[int]) -> list[int]:
     return [extent for extent in shape if extent > 1]
 
 
-def _grid(topology: Topology, cell: Ints, extents: list[int]) -> Layout:
+def _grid(topology: Topology, cell: Ints, extents: list[int]) -> VertexPlaces:
     """Place vertices by their cell, [V], of a grid; those of one cell stand around its place."""
     turned = len(extents) == 2 and extents[0] < extents[1]  # the longer dimension goes across
     number = cell.copy()
@@ -75,7 +75,7 @@ def _grid(topology: Topology, cell: Ints, extents: list[int]) -> Layout:
         far = np.maximum(far, np.abs(place[topology.source] - place[topology.target]))
     side = np.where(topology.source < topology.target, 1.0, -1.0)
     xy = np.stack((x, y), axis=1) + _within(topology, cell)
-    return Layout(xy, np.where(far > 1, 0.11 * side, 0.0))
+    return VertexPlaces(xy, np.where(far > 1, 0.11 * side, 0.0))
 
 
 def _within(topology: Topology, cell: Ints) -> Floats:

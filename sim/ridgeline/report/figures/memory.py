@@ -12,20 +12,20 @@ from ridgeline.workload.graph import Pass
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ridgeline.parallel.memory.over_step import Memory
+    from ridgeline.parallel.memory.over_step import StepMemory
 
 _SPACE_IN = (3.4, 0.7, 0.62, 1.05)
 _GIB = 2.0**30
 
 
-def held(memory: Memory, ax: Axes | None = None) -> Axes:
+def held(memory: StepMemory, ax: Axes | None = None) -> Axes:
     """Draw the bytes of each kind while each op runs, the ops side by side in their order."""
     graph = memory.graph
     said = [f"{graph.name}", f"batch {graph.batch}", graph.precision, "one device", "not simulated"]
     return sheet(_SPACE_IN, lambda axes: _draw(memory, axes), " · ".join(said), ax)
 
 
-def _draw(memory: Memory, ax: Axes) -> str:
+def _draw(memory: StepMemory, ax: Axes) -> str:
     ops = memory.graph.ops
     edges = np.arange(len(ops) + 1)
     gib = np.concatenate((memory.held_bytes, memory.held_bytes[-1:])) / _GIB
@@ -58,7 +58,7 @@ def _draw(memory: Memory, ax: Axes) -> str:
     )
 
 
-def _begins(memory: Memory) -> dict[str, int]:
+def _begins(memory: StepMemory) -> dict[str, int]:
     """Where the passes begin."""
     passes = [op.pass_ for op in memory.graph.ops]
     backward = (i for i, p in enumerate(passes) if p not in {Pass.FORWARD, Pass.UPDATE})

@@ -29,7 +29,7 @@ _LEAST_AREA = 4.0
 _LEAST_SHARE = 1e-3  # ops with less of the step do not stretch the frame
 
 
-class Point(NamedTuple):
+class RooflinePoint(NamedTuple):
     """One op in the roofline's plane.
 
     Attributes
@@ -49,7 +49,7 @@ class Point(NamedTuple):
     engine: str
 
 
-def points(result: Result) -> list[Point]:
+def points(result: Result) -> list[RooflinePoint]:
     """Return a point for every op that does arithmetic.
 
     An op with a fused epilogue counts by its main engine alone, whose roof bounds it.
@@ -61,7 +61,7 @@ def points(result: Result) -> list[Point]:
         if flops and cost.traffic_bytes[far]:
             share = step_s / result.step_time_s
             x = flops / cost.traffic_bytes[far]
-            found.append(Point(x, flops / time_s, share, op.pass_, engine))
+            found.append(RooflinePoint(x, flops / time_s, share, op.pass_, engine))
     return found
 
 
@@ -86,7 +86,7 @@ def roofline(result: Result, ax: Axes) -> str:
     return _caption(result, ax, shown, roofs)
 
 
-def _caption(result: Result, ax: Axes, shown: list[Point], roofs: dict[str, float]) -> str:
+def _caption(result: Result, ax: Axes, shown: list[RooflinePoint], roofs: dict[str, float]) -> str:
     """Say how to read the points, which are not there, and why some are above their roof."""
     device = result.details.cluster.device
     working_s = sum(result.time_s[part] for part in ("compute", "memory_stall", "optimizer"))
@@ -110,7 +110,7 @@ def _caption(result: Result, ax: Axes, shown: list[Point], roofs: dict[str, floa
     return " ".join(sentences)
 
 
-def _frame(ax: Axes, device: Device, shown: list[Point], roofs: dict[str, float]) -> None:
+def _frame(ax: Axes, device: Device, shown: list[RooflinePoint], roofs: dict[str, float]) -> None:
     """Set whole decades around the points that matter, the ridges and the roofs."""
     bandwidth = _far_bandwidth(device)
     ridges = [peak / bandwidth for peak in roofs.values()] or [1.0]
@@ -174,7 +174,7 @@ def _draw_roofs(ax: Axes, device: Device, roofs: dict[str, float]) -> None:
         )
 
 
-def _draw_points(ax: Axes, shown: list[Point], roofs: dict[str, float]) -> None:
+def _draw_points(ax: Axes, shown: list[RooflinePoint], roofs: dict[str, float]) -> None:
     """Draw one marker for each op, the large ones first."""
     for pass_ in Pass:
         of_pass = sorted((p for p in shown if p.pass_ is pass_), key=lambda p: -p.share)
@@ -191,7 +191,7 @@ def _draw_points(ax: Axes, shown: list[Point], roofs: dict[str, float]) -> None:
         )
 
 
-def _is_above(point: Point, roofs: dict[str, float]) -> bool:
+def _is_above(point: RooflinePoint, roofs: dict[str, float]) -> bool:
     return point.flop_per_s > roofs[point.engine] * (1 + 1e-9)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.report.figures.column_axes import (
-    Scale,
+    ColumnScale,
     column_name,
     plain_number,
     readable_unit,
@@ -82,7 +82,7 @@ def curve(
 
     def draw(axes: Axes) -> str:
         colours, dashes, lines = _told_apart(rows, told)
-        across, up = Scale.of(x, rows), Scale.of(y, rows)
+        across, up = ColumnScale.of(x, rows), ColumnScale.of(y, rows)
         repeated = False
         for names, members in lines.items():
             points = sorted((across.number(row), up.number(row)) for row in members)
@@ -182,7 +182,7 @@ def pareto_front(
     rows = whole(rows, x, y)
 
     def draw(axes: Axes) -> str:
-        across, up = Scale.of(x, rows), Scale.of(y, rows)
+        across, up = ColumnScale.of(x, rows), ColumnScale.of(y, rows)
         both = [(across.number(row), up.number(row)) for row in rows]
         axes.plot(
             *zip(*both, strict=True), linestyle="", marker="o", markersize=3, color=FAINT,

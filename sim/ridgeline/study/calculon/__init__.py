@@ -26,7 +26,7 @@ from ridgeline.study.calculon.machine import (
     machine_remarks,
     node_fields,
 )
-from ridgeline.study.calculon.schema import Application, Execution, System
+from ridgeline.study.calculon.schema import CalculonApplication, CalculonExecution, CalculonSystem
 from ridgeline.study.calculon.workload import (
     model_fields,
     plan_fields,
@@ -132,9 +132,9 @@ def read_calculon(
         With file, line and field of the first mistake; also of an unknown field, a number format
         that the machine has no rate for, or a plan that cannot be.
     """
-    app, sys = load(application, Application), load(system, System)
+    app, sys = load(application, CalculonApplication), load(system, CalculonSystem)
     document = read_yaml(execution)
-    exe = validate(document, Execution)
+    exe = validate(document, CalculonExecution)
     other = load_cluster(like)
     name, file = Path(system).stem, Path(system).name
     check_like(sys, other)
@@ -167,7 +167,7 @@ def read_calculon(
     )
 
 
-def _check_run(execution: Execution, system: System, document: Document) -> None:
+def _check_run(execution: CalculonExecution, system: CalculonSystem, document: Document) -> None:
     """Raise ConfigError if the machine has not what the run needs."""
     for engine in ("matrix", "vector"):
         rates = getattr(system, engine).rates()

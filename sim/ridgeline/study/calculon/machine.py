@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.study.calculon.schema import DataType, Memory, Network, Processor, Rate, System
+from ridgeline.study.calculon.schema import DataType, CalculonMemory, CalculonNetwork, CalculonProcessor, CalculonRate, CalculonSystem
 
 Fields = dict[str, Any]
 FORMATS: dict[DataType, str] = {
@@ -22,7 +22,7 @@ FORMATS: dict[DataType, str] = {
 }
 
 
-def device_fields(system: System, name: str, file: str, like: Cluster) -> Fields:
+def device_fields(system: CalculonSystem, name: str, file: str, like: Cluster) -> Fields:
     """Return the description of one processor.
 
     Raises
@@ -65,7 +65,7 @@ def device_fields(system: System, name: str, file: str, like: Cluster) -> Fields
 
 
 def node_fields(
-    system: System, name: str, file: str, like: Cluster, *, offloads: bool = False
+    system: CalculonSystem, name: str, file: str, like: Cluster, *, offloads: bool = False
 ) -> Fields:
     """Return the description of the first tier: processors on a switch.
 
@@ -108,7 +108,7 @@ def node_fields(
     }
 
 
-def cluster_fields(system: System, name: str, file: str, like: Cluster) -> Fields | None:
+def cluster_fields(system: CalculonSystem, name: str, file: str, like: Cluster) -> Fields | None:
     """Return the description of the second tier, one ideal switch; None if there is none."""
     fabric = _fabric_tier(system)
     if fabric is None:
@@ -127,7 +127,7 @@ def cluster_fields(system: System, name: str, file: str, like: Cluster) -> Field
     }
 
 
-def machine_remarks(system: System) -> Iterator[str]:
+def machine_remarks(system: CalculonSystem) -> Iterator[str]:
     """Say what of the file has no counterpart, field by field."""
     if len(system.mem1.MB_efficiency) > 1:
         yield (
@@ -151,7 +151,7 @@ def machine_remarks(system: System) -> Iterator[str]:
     yield "networks: latency: there of a whole operation, here of every message of it"
 
 
-def check_like(system: System, like: Cluster) -> None:
+def check_like(system: CalculonSystem, like: Cluster) -> None:
     """Raise ConfigError if a machine has no links whose energies the tiers could take over."""
     if _fabric_tier(system) is not None and like.fabric is None:
         raise ConfigError(
@@ -167,7 +167,7 @@ def check_like(system: System, like: Cluster) -> None:
         )
 
 
-def _fabric_tier(system: System) -> Network | None:
+def _fabric_tier(system: CalculonSystem) -> CalculonNetwork | None:
     """Return the second tier, if it joins more processors than the first."""
     if len(system.networks) == 1 or system.networks[1].size <= system.networks[0].size:
         return None
@@ -180,7 +180,7 @@ def _node_energy(like: Cluster) -> str:
     return like.nodes.link_types[next(ends)].energy
 
 
-def _link(tier: Network, energy: str, hops: int) -> Fields:
+def _link(tier: CalculonNetwork, energy: str, hops: int) -> Fields:
     """Describe a link of which a message crosses so many, with the latency of a message."""
     latency = tier.latency / hops if hops else 0.0
     return {
@@ -191,7 +191,7 @@ def _link(tier: Network, energy: str, hops: int) -> Fields:
     }
 
 
-def _host_link(memory: Memory, energy: str) -> Fields:
+def _host_link(memory: CalculonMemory, energy: str) -> Fields:
     return {
         "bandwidth": _stated(f"{memory.GBps!r} GB/s"),
         "achievable": _stated(memory.MB_efficiency[0][1], "of the largest accesses, for all"),
@@ -201,7 +201,7 @@ def _host_link(memory: Memory, energy: str) -> Fields:
 
 
 def _engine(
-    processor: Processor, work: Literal["matrix", "vector"], kind: str, like: Cluster
+    processor: CalculonProcessor, work: Literal["matrix", "vector"], kind: str, like: Cluster
 ) -> Fields:
     rates = {
         format_: _stated(f"{rate.tflops!r} TFLOP/s")
@@ -234,7 +234,7 @@ def _energy(like: Cluster, work: Literal["matrix", "vector"], format_: str) -> s
     return found[0]
 
 
-def _shares(processor: Processor) -> Iterator[Fields]:
+def _shares(processor: CalculonProcessor) -> Iterator[Fields]:
     for format_, rate in _by_format(processor).items():
         for size, share in rate.gflops_efficiency:
             row = {
@@ -246,7 +246,7 @@ def _shares(processor: Processor) -> Iterator[Fields]:
             yield {**row, "at_least": _stated(f"{size!r} GFLOP")} if size else row
 
 
-def _by_format(processor: Processor) -> dict[str, Rate]:
+def _by_format(processor: CalculonProcessor) -> dict[str, CalculonRate]:
     """Return the rates by our names; of the two 16-bit formats one stands for the other."""
     rates = {FORMATS[name]: rate for name, rate in processor.rates().items()}
     for one, other in (("fp16", "bf16"), ("bf16", "fp16")):

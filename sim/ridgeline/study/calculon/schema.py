@@ -25,7 +25,7 @@ DataType = Literal["float8", "float16", "bfloat16", "float32"]
 Factor = Annotated[tuple[Positive, float | None], Field(strict=False)]
 
 
-class Application(Strict):
+class CalculonApplication(Strict):
     """A decoder of equal blocks."""
 
     hidden: Count
@@ -36,7 +36,7 @@ class Application(Strict):
     num_blocks: Annotated[int, Field(ge=1, le=1000)]
 
 
-class Execution(Strict):
+class CalculonExecution(Strict):
     """How it is distributed. Fields with a default are not in files of older versions."""
 
     num_procs: Count
@@ -65,7 +65,7 @@ class Execution(Strict):
     training: bool
 
     @model_validator(mode="after")
-    def _consistent(self) -> Execution:
+    def _consistent(self) -> CalculonExecution:
         product = self.tensor_par * self.pipeline_par * self.data_par
         if self.num_procs != product:
             raise FieldError(
@@ -88,25 +88,25 @@ class Execution(Strict):
         return self
 
 
-class Rate(Strict):
+class CalculonRate(Strict):
     """An engine in one number format: peak, and the share of it by size of the op in GFLOP."""
 
     tflops: Positive
     gflops_efficiency: Steps
 
     @model_validator(mode="after")
-    def _consistent(self) -> Rate:
+    def _consistent(self) -> CalculonRate:
         check_steps(self.gflops_efficiency, "gflops_efficiency")
         return self
 
 
-class Processor(Strict):
+class CalculonProcessor(Strict):
     """An engine by number format."""
 
-    float8: Rate | None = None
-    float16: Rate | None = None
-    bfloat16: Rate | None = None
-    float32: Rate | None = None
+    float8: CalculonRate | None = None
+    float16: CalculonRate | None = None
+    bfloat16: CalculonRate | None = None
+    float32: CalculonRate | None = None
 
     @model_validator(mode="before")
     @classmethod
@@ -125,9 +125,9 @@ class Processor(Strict):
             for format_, of in steps.items()
         }
 
-    def rates(self) -> dict[DataType, Rate]:
+    def rates(self) -> dict[DataType, CalculonRate]:
         """Return the formats that it has."""
-        found: dict[DataType, Rate | None] = {
+        found: dict[DataType, CalculonRate | None] = {
             "float8": self.float8,
             "float16": self.float16,
             "bfloat16": self.bfloat16,
@@ -136,7 +136,7 @@ class Processor(Strict):
         return {format_: rate for format_, rate in found.items() if rate is not None}
 
 
-class Memory(Strict):
+class CalculonMemory(Strict):
     """A memory: the share of its bandwidth by size of the access in MB."""
 
     GiB: Positive
@@ -144,12 +144,12 @@ class Memory(Strict):
     MB_efficiency: Steps
 
     @model_validator(mode="after")
-    def _consistent(self) -> Memory:
+    def _consistent(self) -> CalculonMemory:
         check_steps(self.MB_efficiency, "MB_efficiency")
         return self
 
 
-class Ops(Strict):
+class CalculonOps(Strict):
     """Bytes that an operation moves over bytes of the operand; of collectives with an offset."""
 
     p2p: Positive | Factor
@@ -158,31 +158,31 @@ class Ops(Strict):
     all_reduce: Positive | Factor
 
 
-class Network(Strict):
+class CalculonNetwork(Strict):
     """A tier of the network."""
 
     bandwidth: Positive
     efficiency: Share
     size: Count
     latency: NotNegative
-    ops: Ops
+    ops: CalculonOps
     collective_minus1_scalar: bool | None = None
     must_be_filled: bool = False
     processor_usage: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
-class System(Strict):
+class CalculonSystem(Strict):
     """A machine."""
 
-    matrix: Processor
-    vector: Processor
-    mem1: Memory
-    mem2: Memory
+    matrix: CalculonProcessor
+    vector: CalculonProcessor
+    mem1: CalculonMemory
+    mem2: CalculonMemory
     processing_mode: Literal["roofline", "no_overlap"]
-    networks: Annotated[tuple[Network, ...], Field(strict=False, min_length=1)]
+    networks: Annotated[tuple[CalculonNetwork, ...], Field(strict=False, min_length=1)]
 
     @model_validator(mode="after")
-    def _consistent(self) -> System:
+    def _consistent(self) -> CalculonSystem:
         for engine in ("matrix", "vector"):
             if not getattr(self, engine).rates():
                 raise FieldError("there is no number format", engine)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ridgeline.study.calculon.schema import Application, DataType, Execution, System
+from ridgeline.study.calculon.schema import CalculonApplication, DataType, CalculonExecution, CalculonSystem
 
 Fields = dict[str, Any]
 PRECISIONS: dict[DataType, str] = {
@@ -19,7 +19,7 @@ _VOCABULARY = 51200  # what Calculon counts an application's parameters with
 _DROPOUT = 0.1  # a block has three dropouts and keeps their masks; the share changes nothing
 
 
-def model_fields(application: Application, execution: Execution, name: str, file: str) -> Fields:
+def model_fields(application: CalculonApplication, execution: CalculonExecution, name: str, file: str) -> Fields:
     """Return the fields of the decoder that the blocks belong to."""
     attention: Fields = {
         "heads": application.attn_heads,
@@ -44,7 +44,7 @@ def model_fields(application: Application, execution: Execution, name: str, file
     }
 
 
-def plan_fields(execution: Execution) -> Fields:
+def plan_fields(execution: CalculonExecution) -> Fields:
     """Return the fields of the plan."""
     interleaved = execution.pipeline_interleaving > 1
     return {
@@ -64,7 +64,7 @@ def plan_fields(execution: Execution) -> Fields:
     }
 
 
-def software_settings(execution: Execution) -> Fields:
+def software_settings(execution: CalculonExecution) -> Fields:
     """Return what an execution says of the software stack, by the path of the setting."""
     return {
         "overlap.gradients": execution.data_par_overlap,
@@ -72,7 +72,7 @@ def software_settings(execution: Execution) -> Fields:
     }
 
 
-def _order(execution: Execution) -> str:
+def _order(execution: CalculonExecution) -> str:
     """Say how devices are numbered, so that dimensions of a near network are neighbours.
 
     Among those of one network it is Calculon's own numbering: tensor, pipeline, data.
@@ -86,7 +86,7 @@ def _order(execution: Execution) -> str:
     return "-".join(sorted(tiers, key=lambda name: tiers[name]))
 
 
-def workload_remarks(execution: Execution, system: System) -> Iterator[str]:
+def workload_remarks(execution: CalculonExecution, system: CalculonSystem) -> Iterator[str]:
     """Say what of an execution has no counterpart, field by field."""
     yield (
         f"vocabulary: {_VOCABULARY:,}, as in Calculon's count of parameters; its times and memory"
@@ -114,7 +114,7 @@ def workload_remarks(execution: Execution, system: System) -> Iterator[str]:
         )
 
 
-def _placement_remarks(execution: Execution, system: System) -> Iterator[str]:
+def _placement_remarks(execution: CalculonExecution, system: CalculonSystem) -> Iterator[str]:
     inner = 1
     for name in _order(execution).split("-"):
         degree = getattr(execution, f"{name}_par", 1)

@@ -225,7 +225,7 @@ def _measure(
 ) -> None:
     device = document.loaded(name, found)
     seed, begin = options.seed, time.monotonic()
-    parts: dict[str, Callable[[], Iterator[classes.Piece]]] = {
+    parts: dict[str, Callable[[], Iterator[classes.ProbePiece]]] = {
         "products": lambda: classes.product_pieces(using, device, options.products, seed, back_s),
         "convolutions": lambda: classes.conv_pieces(
             using, device, options.convolutions, seed, back_s

@@ -11,7 +11,7 @@ from typing import Literal, Protocol
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.study.calibrate.clock import Run, Stopwatch
-from ridgeline.study.calibrate.machine import Processor
+from ridgeline.study.calibrate.machine import MeasuredProcessor
 from ridgeline.study.calibrate.probes import Shape
 from ridgeline.workload.graph import Conv, Gemm
 
@@ -41,7 +41,7 @@ class Backend(Protocol):
     formats: tuple[str, ...]
     watch: Stopwatch
 
-    def described(self) -> Processor:
+    def described(self) -> MeasuredProcessor:
         """Describe what the work runs on."""
 
     def product(self, gemm: Gemm, pass_: str, format_: str) -> Run | None:

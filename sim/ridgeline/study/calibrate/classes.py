@@ -17,9 +17,9 @@ from ridgeline.kernels.cores import terms_of
 from ridgeline.kernels.pricing import price
 from ridgeline.study.calibrate import probes, shapes
 from ridgeline.study.calibrate.backend import Backend
-from ridgeline.study.calibrate.clock import Run, Sample, measure
-from ridgeline.study.calibrate.fit import Fit, fit
-from ridgeline.study.calibrate.probes import Work
+from ridgeline.study.calibrate.clock import Run, TimeSample, measure
+from ridgeline.study.calibrate.fit import ParameterFit, fit
+from ridgeline.study.calibrate.probes import ProbeWork
 from ridgeline.workload.graph import Gemm
 
 PASSES = ("forward", "input-gradient", "weight-gradient")
@@ -53,7 +53,7 @@ class Measured:
     labels: list[str] = field(default_factory=list)
     disturbed: int = 0
 
-    def add(self, label: str, terms: Sequence[float], sample: Sample, known_s: float) -> None:
+    def add(self, label: str, terms: Sequence[float], sample: TimeSample, known_s: float) -> None:
         """Enter a measurement, and which part of it does not belong to the work."""
         self.labels.append(label)
         self.terms.append(tuple(terms))
@@ -61,14 +61,14 @@ class Measured:
         self.known_s.append(known_s)
         self.disturbed += sample.taken - sample.kept
 
-    def fit(self) -> Fit:
+    def fit(self) -> ParameterFit:
         """Estimate the parameters."""
         return fit(
             np.array(self.terms, dtype=np.float64), np.array(self.times_s), np.array(self.known_s)
         )
 
 
-class Piece(NamedTuple):
+class ProbePiece(NamedTuple):
     """Something to measure: its class, label, terms, and how to begin it.
 
     Attributes
@@ -95,14 +95,14 @@ UPDATE = ("bytes", "latency", "step")
 RECURRENCE = ("flops", "c", "each", "latency")
 
 
-def _product_terms(work: Work, device: Device) -> tuple[float, ...]:
+def _product_terms(work: ProbeWork, device: Device) -> tuple[float, ...]:
     terms = terms_of(work.op, operands_of(work.op, work.graph, device, "fp32"))
     return (*terms, 1.0)
 
 
 def product_pieces(
     backend: Backend, device: Device, count: int, seed: int, back_s: float
-) -> Iterator[Piece]:
+) -> Iterator[ProbePiece]:
     """Products by format and pass."""
     for i, format_ in enumerate(backend.formats):
         # Training runs in the first format; of the others the rate is what matters.
@@ -113,7 +113,7 @@ def product_pieces(
                 if gemm.batch > 1 and pass_ == "weight-gradient":
                     continue
                 work = probes.product_work(gemm, pass_, format_)
-                yield Piece(
+                yield ProbePiece(
                     f"gemm {format_} {pass_}",
                     PRODUCT,
                     f"{gemm.batch} x {gemm.m}x{gemm.n}x{gemm.k}",
@@ -125,7 +125,7 @@ def product_pieces(
 
 def conv_pieces(
     backend: Backend, device: Device, count: int, seed: int, back_s: float
-) -> Iterator[Piece]:
+) -> Iterator[ProbePiece]:
     """Convolutions by filter and pass, in the first format."""
     format_ = backend.formats[0]
     for filter_ in FILTERS:
@@ -133,7 +133,7 @@ def conv_pieces(
             for pass_ in PASSES:
                 work = probes.conv_work(conv, pass_, format_)
                 flops, a, b, c, _, _ = _product_terms(work, device)
-                yield Piece(
+                yield ProbePiece(
                     f"conv2d {format_} {pass_} {filter_}",
                     CONV,
                     f"{conv.batch}x{conv.c_in}x{conv.h_in}x{conv.w_in} -> {conv.c_out}",
@@ -151,7 +151,7 @@ def _recurrence(backend: Backend, sizes: tuple[int, int, int], pass_: str) -> Ru
     return backend.recurrence(*sizes)[pass_]
 
 
-def stream_pieces(backend: Backend, device: Device, back_s: float) -> Iterator[Piece]:
+def stream_pieces(backend: Backend, device: Device, back_s: float) -> Iterator[ProbePiece]:
     """Ops outside contractions, by kind and pass."""
     for name, probe in probes.PROBES.items():
         for elements in _STREAMED:
@@ -161,7 +161,7 @@ def stream_pieces(backend: Backend, device: Device, back_s: float) -> Iterator[P
                 if pass_ not in work:
                     continue
                 of = work[pass_]
-                yield Piece(
+                yield ProbePiece(
                     f"{of.op.kind} {pass_}",
                     STREAM,
                     f"{elements} elements",
@@ -183,12 +183,12 @@ def memory_s(device: Device, size_bytes: float) -> float:
     return size_bytes / bandwidth
 
 
-def update_pieces(backend: Backend, device: Device) -> Iterator[Piece]:
+def update_pieces(backend: Backend, device: Device) -> Iterator[ProbePiece]:
     """Measure updates by rule: of few and many tensors, small and large."""
     for rule in RULES:
         for tensors, elements in _UPDATED:
             size = tensors * probes.update_work(rule, elements).bytes
-            yield Piece(
+            yield ProbePiece(
                 f"optimizer {rule}",
                 UPDATE,
                 f"{tensors} x {elements} elements",
@@ -201,7 +201,7 @@ def update_pieces(backend: Backend, device: Device) -> Iterator[Piece]:
 
 def recurrent_pieces(
     backend: Backend, device: Device, count: int, seed: int, back_s: float
-) -> Iterator[Piece]:
+) -> Iterator[ProbePiece]:
     """Recurrences: what layers take less their other ops, as the device prices these so far."""
     for batch, hidden, steps in shapes.recurrences(count, seed):
         graph = probes.recurrent_work("lstm", batch, hidden, steps)
@@ -222,8 +222,8 @@ def recurrent_pieces(
                 for op in inside
                 if op is not cell
             )
-            flops, _, _, c, further, one = _product_terms(Work(cell, graph), device)
-            yield Piece(
+            flops, _, _, c, further, one = _product_terms(ProbeWork(cell, graph), device)
+            yield ProbePiece(
                 f"recurrence {pass_}",
                 RECURRENCE,
                 f"batch {batch}, {hidden} features, {steps} steps",
@@ -234,7 +234,7 @@ def recurrent_pieces(
 
 
 def measure_pieces(
-    pieces: Sequence[Piece], backend: Backend, seconds: float, rounds: int, until: float
+    pieces: Sequence[ProbePiece], backend: Backend, seconds: float, rounds: int, until: float
 ) -> Mapping[str, Measured]:
     """Measure pieces, each for its share of the seconds; return them by class.
 
@@ -247,7 +247,7 @@ def measure_pieces(
         Time of the monotonic clock after which no further round is begun.
     """
     share_s = seconds / max(len(pieces) * rounds, 1)
-    best: dict[int, Sample] = {}
+    best: dict[int, TimeSample] = {}
     for turn in range(rounds):
         for i, piece in enumerate(pieces):
             if turn > 0 and time.monotonic() > until:

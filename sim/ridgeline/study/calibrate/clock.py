@@ -54,7 +54,7 @@ class Stopwatch:
 
 
 @dataclass(frozen=True)
-class Sample:
+class TimeSample:
     """A measured time.
 
     Attributes
@@ -76,7 +76,7 @@ def cpu_watch(threads: int) -> Stopwatch:
     return Stopwatch(time.process_time if threads == 1 else time.perf_counter)
 
 
-def measure(run: Run, watch: Stopwatch, budget_s: float = 0.05) -> Sample:
+def measure(run: Run, watch: Stopwatch, budget_s: float = 0.05) -> TimeSample:
     """Measure one piece of work, which may be repeated as often as one likes.
 
     Parameters
@@ -92,11 +92,11 @@ def measure(run: Run, watch: Stopwatch, budget_s: float = 0.05) -> Sample:
     return undisturbed([watch.seconds(run, loops) for _ in range(number)])
 
 
-def undisturbed(samples: list[float]) -> Sample:
+def undisturbed(samples: list[float]) -> TimeSample:
     """Reject what was disturbed, and return the median of the rest."""
     ordered = sorted(samples)
     quartile = ordered[(len(ordered) - 1) // 4]
     kept = [s for s in ordered if s <= _DISTURBED * quartile]
     middle = statistics.median(kept)
     apart = statistics.median(abs(s - middle) for s in kept)
-    return Sample(middle, apart / middle if middle else 0.0, len(samples), len(kept))
+    return TimeSample(middle, apart / middle if middle else 0.0, len(samples), len(kept))

@@ -16,8 +16,8 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.report import files
 from ridgeline.study.calibrate.classes import Measured
-from ridgeline.study.calibrate.fit import Fit
-from ridgeline.study.calibrate.machine import Cache, Processor
+from ridgeline.study.calibrate.fit import ParameterFit
+from ridgeline.study.calibrate.machine import Cache, MeasuredProcessor
 
 ENGINE = "cores"
 SOURCE = "calibration"
@@ -51,7 +51,7 @@ class Findings:
 
     device: str
     versions: str
-    processor: Processor
+    processor: MeasuredProcessor
     threads: int
     registers: tuple[float, int]
     levels: tuple[tuple[str, float, float], ...]
@@ -165,7 +165,7 @@ def _capacity(size_bytes: float, note: str = _ALL) -> dict[str, Any]:
     }
 
 
-def _launch(found: Findings, fits: Mapping[str, Fit]) -> dict[str, Any]:
+def _launch(found: Findings, fits: Mapping[str, ParameterFit]) -> dict[str, Any]:
     fixed = sorted(
         float(fits[key].seconds[group.columns.index("latency")])
         for key, group in found.groups.items()
@@ -181,7 +181,7 @@ def _launch(found: Findings, fits: Mapping[str, Fit]) -> dict[str, Any]:
     )
 
 
-def _said(group: Measured, made: Fit, column: str) -> str:
+def _said(group: Measured, made: ParameterFit, column: str) -> str:
     """Say how well a class is explained, and how well a parameter of it is known."""
     low, middle, high = made.spread
     factor = float(made.factor[group.columns.index(column)])
@@ -192,7 +192,7 @@ def _said(group: Measured, made: Fit, column: str) -> str:
     )
 
 
-def _rate(group: Measured, made: Fit, column: str) -> dict[str, Any] | None:
+def _rate(group: Measured, made: ParameterFit, column: str) -> dict[str, Any] | None:
     seconds = float(made.seconds[group.columns.index(column)])
     factor = float(made.factor[group.columns.index(column)])
     if seconds == 0:
@@ -200,7 +200,7 @@ def _rate(group: Measured, made: Fit, column: str) -> dict[str, Any] | None:
     return _value(1 / seconds, "B/s", f"90 % range: a factor of {factor:.2f}")
 
 
-def _row(key: str, found: Findings, made: Fit) -> dict[str, Any]:
+def _row(key: str, found: Findings, made: ParameterFit) -> dict[str, Any]:
     """Write a row of `Device.achievable`; keys are "gemm fp32 forward", "recurrence forward"."""
     group = found.groups[key]
     kind, *rest = key.split()
@@ -233,7 +233,7 @@ def _row(key: str, found: Findings, made: Fit) -> dict[str, Any]:
     return row
 
 
-def _kernel(key: str, found: Findings, made: Fit) -> dict[str, Any]:
+def _kernel(key: str, found: Findings, made: ParameterFit) -> dict[str, Any]:
     """Write a row of `Device.kernels`; keys are "relu forward", "optimizer adam"."""
     group = found.groups[key]
     kind, second = key.split()

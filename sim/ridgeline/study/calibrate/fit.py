@@ -27,7 +27,7 @@ _LEAST_SCALE = 0.01  # no clock and no machine repeats a time better than this
 
 
 @dataclass(frozen=True)
-class Fit:
+class ParameterFit:
     """Parameters with their uncertainty, and what is left over.
 
     Attributes
@@ -52,7 +52,7 @@ class Fit:
         return float(low), float(middle), float(high)
 
 
-def fit(terms: Floats, times_s: Floats, known_s: Floats | None = None) -> Fit:
+def fit(terms: Floats, times_s: Floats, known_s: Floats | None = None) -> ParameterFit:
     """Estimate the seconds of one unit of every term.
 
     Parameters
@@ -87,7 +87,7 @@ def fit(terms: Floats, times_s: Floats, known_s: Floats | None = None) -> Fit:
         )
     nothing = np.max(relative / scale * found, axis=0) < _LEAST_SHARE
     found[nothing], factor[nothing] = 0.0, np.inf
-    return Fit(found / scale, factor, known + relative @ (found / scale) - 1.0)
+    return ParameterFit(found / scale, factor, known + relative @ (found / scale) - 1.0)
 
 
 def _non_negative(relative: Floats, wanted: Floats) -> Floats:

@@ -51,7 +51,7 @@ MIN_ROWS = 3  # a class with fewer rows falls back to the class of any pass
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelShare:
     """One measured kernel and what the model says about it at the peak rate.
 
     Attributes
@@ -79,14 +79,14 @@ class Kernel:
     memory_s: float
     latency_s: float
     measured_s: float
-    blocked: Kernel | None = None
-    transformed: Kernel | None = None
+    blocked: KernelShare | None = None
+    transformed: KernelShare | None = None
 
     def predicted_s(self, fraction: float) -> float:
         """Time that the model predicts with this fraction of the peak."""
         return self.latency_s + max(self.arithmetic_s / fraction, self.memory_s)
 
-    def later(self, more_s: float) -> Kernel:
+    def later(self, more_s: float) -> KernelShare:
         """Return the same kernel with so much more fixed time."""
         return replace(
             self,
@@ -155,7 +155,7 @@ def weighted_median(values: Iterable[tuple[float, float]]) -> float:
     return ascending[bisect.bisect_left(reached, reached[-1] / 2)][0]
 
 
-def fractions_of(kernels: Sequence[Kernel]) -> Iterator[Fraction]:
+def fractions_of(kernels: Sequence[KernelShare]) -> Iterator[Fraction]:
     """Estimate every class of a device, the specific before the general."""
     for engine, format_ in sorted({(kernel.engine, kernel.format) for kernel in kernels}):
         same = [k for k in kernels if (k.engine, k.format) == (engine, format_)]
@@ -169,7 +169,7 @@ def fractions_of(kernels: Sequence[Kernel]) -> Iterator[Fraction]:
             yield class_share(convs, None, None)
 
 
-def _fixed_and_proportional(convs: Sequence[Kernel]) -> list[Fraction]:
+def _fixed_and_proportional(convs: Sequence[KernelShare]) -> list[Fraction]:
     """Return the shares of one pass, with the fixed time that leaves the smallest mean error."""
     found: list[tuple[float, list[Fraction]]] = []
     known = 0
@@ -188,7 +188,7 @@ def _fixed_and_proportional(convs: Sequence[Kernel]) -> list[Fraction]:
     return min(found, key=lambda one: one[0])[1] if found else []
 
 
-def _by_filter(convs: Sequence[Kernel]) -> list[Fraction]:
+def _by_filter(convs: Sequence[KernelShare]) -> list[Fraction]:
     found: dict[str, Fraction] = {}
     for filter_ in ("direct", "larger", "1x1", "3x3"):
         members = [kernel for kernel in convs if kernel.filter == filter_]
@@ -205,7 +205,7 @@ def _by_filter(convs: Sequence[Kernel]) -> list[Fraction]:
     return [found[name] for name in FILTERS if name in found]
 
 
-def _with_products(members: Sequence[Kernel], direct: Fraction) -> list[Fraction]:
+def _with_products(members: Sequence[KernelShare], direct: Fraction) -> list[Fraction]:
     """Return the shares of 3 x 3 filters where products between transforms are there, too.
 
     Kernels are parted into those that each way is the faster for, whose weighted median is the
@@ -261,7 +261,7 @@ def _with_products(members: Sequence[Kernel], direct: Fraction) -> list[Fraction
     ]
 
 
-def _in_the_better_way(members: Sequence[Kernel], alone: Fraction, direct: Fraction) -> Fraction:
+def _in_the_better_way(members: Sequence[KernelShare], alone: Fraction, direct: Fraction) -> Fraction:
     """Return the share of 3 x 3 filters as one kind of kernels, or as Winograd's beside direct."""
     blocks = [kernel.blocked for kernel in members if kernel.blocked is not None]
     counted = [kernel for kernel in blocks if kernel.counts]
@@ -292,7 +292,7 @@ def _size(errors: Iterable[float]) -> float:
     return statistics.fmean(abs(math.log1p(error)) for error in errors)
 
 
-def class_share(members: Sequence[Kernel], pass_: str | None, filter_: str | None) -> Fraction:
+def class_share(members: Sequence[KernelShare], pass_: str | None, filter_: str | None) -> Fraction:
     """Estimate the share of one class of kernels."""
     counted = [kernel for kernel in members if kernel.counts]
     value = weighted_median([(kernel.achieved, kernel.flops) for kernel in counted])
@@ -362,7 +362,7 @@ def with_rows(device: Device, rows: Sequence[Mapping[str, object]]) -> Device:
     return device.model_copy(update={"achievable": checked})
 
 
-def kernels_of(rows: Sequence[Mapping[str, str]], device: Device) -> list[Kernel]:
+def kernels_of(rows: Sequence[Mapping[str, str]], device: Device) -> list[KernelShare]:
     """Price matrix products and convolutions of DeepBench's tables at the peak rate.
 
     Convolutions of 3 x 3 are priced in all three ways.
@@ -385,7 +385,7 @@ def op_of(row: Mapping[str, str]) -> tuple[Op, Graph]:
     return _conv(row) if row["kind"] == "conv" else _gemm(row)
 
 
-def _kernel(row: Mapping[str, str], device: Device, blocks: Device, products: Device) -> Kernel:
+def _kernel(row: Mapping[str, str], device: Device, blocks: Device, products: Device) -> KernelShare:
     alone = priced_alone(row, device)
     if alone.filter != "3x3":
         return alone
@@ -393,13 +393,13 @@ def _kernel(row: Mapping[str, str], device: Device, blocks: Device, products: De
     return replace(alone, blocked=one, transformed=other)
 
 
-def priced_alone(row: Mapping[str, str], device: Device) -> Kernel:
+def priced_alone(row: Mapping[str, str], device: Device) -> KernelShare:
     """Price the kernel of a row on a device."""
     op, graph = op_of(row)
     cost = price(op, graph, device)
     (engine,) = cost.engine_work
     is_conv = isinstance(op.loops, Conv)
-    return Kernel(
+    return KernelShare(
         engine=engine.rpartition(".")[0],
         format=format_of(row),
         op="conv2d" if is_conv else "gemm",

@@ -30,8 +30,8 @@ from ridgeline.study.validate import (
     norm,
     softmax,
 )
-from ridgeline.study.validate.measured import Call
-from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.measured import MeasuredCall
+from ridgeline.study.validate.rows import MeasuredRow, read_rows
 
 PARQUET = ".parquet"
 _HELD_OUT_EVERY = 3
@@ -61,9 +61,9 @@ class TableCall:
         calls of several programs are on one side.
     """
 
-    row: Row
+    row: MeasuredRow
     suite: str
-    call: Call
+    call: MeasuredCall
     measured_s: float
     power_w: float | None
     is_held_out: bool
@@ -91,7 +91,7 @@ class KernelTable:
     key: str
     calls: tuple[TableCall, ...]
     skipped: Mapping[str, int]
-    kernels: tuple[Row, ...] = ()
+    kernels: tuple[MeasuredRow, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -113,20 +113,20 @@ class TableKind:
     name: str
     sizes: tuple[str, ...]
     columns: tuple[str, ...]
-    call: Callable[[Row], tuple[str, Call] | None]
-    translated: Callable[[Row], Row] = lambda row: row
-    kernel: Callable[[Row, Call], Row] | None = None
+    call: Callable[[MeasuredRow], tuple[str, MeasuredCall] | None]
+    translated: Callable[[MeasuredRow], MeasuredRow] = lambda row: row
+    kernel: Callable[[MeasuredRow, MeasuredCall], MeasuredRow] | None = None
 
 
-def _by(suite: str, call: Callable[[Row], Call | None]) -> Callable[[Row], tuple[str, Call] | None]:
-    def read(row: Row) -> tuple[str, Call] | None:
+def _by(suite: str, call: Callable[[MeasuredRow], MeasuredCall | None]) -> Callable[[MeasuredRow], tuple[str, MeasuredCall] | None]:
+    def read(row: MeasuredRow) -> tuple[str, MeasuredCall] | None:
         made = call(row)
         return None if made is None else (suite, made)
 
     return read
 
 
-def _elementwise(row: Row) -> tuple[str, Call] | None:
+def _elementwise(row: MeasuredRow) -> tuple[str, MeasuredCall] | None:
     for suite, module in (("norm", norm), ("softmax", softmax), ("elementwise", elementwise)):
         made = module.call(row)
         if made is not None:
@@ -134,27 +134,27 @@ def _elementwise(row: Row) -> tuple[str, Call] | None:
     return None
 
 
-def _deepbench(row: Row) -> tuple[str, Call] | None:
+def _deepbench(row: MeasuredRow) -> tuple[str, MeasuredCall] | None:
     """Read a product or convolution of DeepBench; recurrences and collectives are of others."""
     if not kernel_shares.is_kernel(row.values):
         return None
     op, graph = kernel_shares.op_of(row.values)
     kind = f"{row.text('kind')} {op.pass_.value}"
     format_ = kernel_shares.format_of(row.values)
-    return row.text("kind"), Call(graph, kind, format_, f"{kind} {op.loops}", repeated=COLD)
+    return row.text("kind"), MeasuredCall(graph, kind, format_, f"{kind} {op.loops}", repeated=COLD)
 
 
-def _of_deepbench(row: Row) -> Row:
+def _of_deepbench(row: MeasuredRow) -> MeasuredRow:
     time_ms = row.number("time_ms")
     time_us = "" if time_ms is None else repr(time_ms * _MS_TO_US)
     made = {**deepbench.words_of(row), "format": row.text("precision"), "time_us": time_us}
-    return Row(row.file, row.line, {**row.values, **made})
+    return MeasuredRow(row.file, row.line, {**row.values, **made})
 
 
-def _aiconfigurator(**renamed: str) -> Callable[[Row], Row]:
+def _aiconfigurator(**renamed: str) -> Callable[[MeasuredRow], MeasuredRow]:
     """Return what writes a row of aiconfigurator's in our columns: ours by theirs."""
 
-    def translated(row: Row) -> Row:
+    def translated(row: MeasuredRow) -> MeasuredRow:
         values = {ours: row.text(theirs) for ours, theirs in renamed.items()}
         latency = row.number("latency")
         values["time_us"] = "" if latency is None else repr(latency * _MS_TO_US)
@@ -162,12 +162,12 @@ def _aiconfigurator(**renamed: str) -> Callable[[Row], Row]:
         values["framework"] = row.text("framework").lower().replace("tensorrt-llm", "trtllm")
         values |= {"kernel": row.text("kernel_source"), "version": row.text("version")}
         values |= {"device": row.text("device"), "power_w": row.text("power")}
-        return Row(row.file, row.line, values)
+        return MeasuredRow(row.file, row.line, values)
 
     return translated
 
 
-def _attention_of_aiconfigurator(row: Row) -> Row:
+def _attention_of_aiconfigurator(row: MeasuredRow) -> MeasuredRow:
     made = _aiconfigurator(
         batch="batch_size", heads="num_heads", kv_heads="num_key_value_heads",
         head_dim="head_dim", format="attn_dtype", window="window_size",
@@ -183,10 +183,10 @@ def _attention_of_aiconfigurator(row: Row) -> Row:
         "seq_kv": str(new + step),
         "causal": "False" if row.text("op_name").startswith("encoder") else "True",
     }  # fmt: skip
-    return Row(row.file, row.line, values)
+    return MeasuredRow(row.file, row.line, values)
 
 
-def _kernel_of_convolution(row: Row, call: Call) -> Row:
+def _kernel_of_convolution(row: MeasuredRow, call: MeasuredCall) -> MeasuredRow:
     """Write a forward pass of square images; its time without what the host takes."""
     host_s = call.start.launches * measured.host_launch_s(row)
     time_us, pad = row.number("time_us") or 0.0, row.text("padding") or "0"
@@ -197,7 +197,7 @@ def _kernel_of_convolution(row: Row, call: Call) -> Row:
         "H": side, "W": side, "R": taps, "S": taps, "stride_h": stride, "stride_w": stride,
         "pad_h": pad, "pad_w": pad, "time_ms": repr(max(time_us * 1e-3 - host_s * 1e3, 1e-6)),
     }  # fmt: skip
-    return Row(row.file, row.line, values)
+    return MeasuredRow(row.file, row.line, values)
 
 
 _ATTENTION = attention.SHAPE[:6]
@@ -242,7 +242,7 @@ KINDS = (
 """Kinds of tables: the first whose columns are all there counts."""
 
 
-def read_table(path: str | Path) -> list[Row]:
+def read_table(path: str | Path) -> list[MeasuredRow]:
     """Read the rows of a CSV, gzipped CSV or Parquet file, or a log of nccl-tests.
 
     Raises
@@ -252,7 +252,7 @@ def read_table(path: str | Path) -> list[Row]:
     """
     file = Path(path)
     if is_log(file):
-        rows = [Row(str(file), line, values) for line, values in read_nccl_tests(file)]
+        rows = [MeasuredRow(str(file), line, values) for line, values in read_nccl_tests(file)]
     else:
         rows = _read_parquet(file) if file.suffix == PARQUET else read_rows(file)
     if not rows:
@@ -260,7 +260,7 @@ def read_table(path: str | Path) -> list[Row]:
     return rows
 
 
-def _read_parquet(path: Path) -> list[Row]:
+def _read_parquet(path: Path) -> list[MeasuredRow]:
     try:
         import polars
     except ImportError as error:
@@ -272,12 +272,12 @@ def _read_parquet(path: Path) -> list[Row]:
     except (OSError, polars.exceptions.PolarsError) as error:
         raise ConfigError(f"cannot be read as Parquet: {error}", file=str(path)) from error
     return [
-        Row(str(path), line, {n: "" if v is None else str(v) for n, v in fields.items()})
+        MeasuredRow(str(path), line, {n: "" if v is None else str(v) for n, v in fields.items()})
         for line, fields in enumerate(table.iter_rows(named=True), start=1)
     ]
 
 
-def kind_of(rows: Sequence[Row], kinds: Iterable[TableKind] = KINDS) -> TableKind:
+def kind_of(rows: Sequence[MeasuredRow], kinds: Iterable[TableKind] = KINDS) -> TableKind:
     """Return the kind of a table by its columns.
 
     Raises
@@ -324,12 +324,12 @@ def read_kernels(path: str | Path, base: str, key: str | None = None) -> KernelT
     return kernel_table(read_table(path), base, key)
 
 
-def kernel_table(table: Sequence[Row], base: str, key: str | None = None) -> KernelTable:
+def kernel_table(table: Sequence[MeasuredRow], base: str, key: str | None = None) -> KernelTable:
     """As `read_kernels`, of rows that are read already."""
     kind = kind_of(table)
     key = _key(table, base, key)
     calls: list[TableCall] = []
-    kernels: list[Row] = []
+    kernels: list[MeasuredRow] = []
     skipped: dict[str, int] = {}
     for row in table:
         if _device(row) != key:
@@ -361,16 +361,16 @@ def kernel_table(table: Sequence[Row], base: str, key: str | None = None) -> Ker
     return KernelTable(table[0].file, kind.name, key, tuple(calls), skipped, tuple(kernels))
 
 
-def is_held_out(call: Call) -> bool:
+def is_held_out(call: MeasuredCall) -> bool:
     """Tell whether a call is of the third by which fits are judged: by its shape and format."""
     return zlib.crc32(f"{call.words} {call.format}".encode()) % _HELD_OUT_EVERY == 0
 
 
-def _device(row: Row) -> str:
+def _device(row: MeasuredRow) -> str:
     return row.text("device_key") or row.text("device")
 
 
-def _key(rows: Sequence[Row], base: str, key: str | None) -> str:
+def _key(rows: Sequence[MeasuredRow], base: str, key: str | None) -> str:
     """Return what a table calls the device."""
     names = list(dict.fromkeys(_device(row) for row in rows))
     if key is not None:
@@ -393,7 +393,7 @@ def _key(rows: Sequence[Row], base: str, key: str | None) -> str:
     return mine[0]
 
 
-def _positive(ours: Row, row: Row, name: str) -> float:
+def _positive(ours: MeasuredRow, row: MeasuredRow, name: str) -> float:
     value = ours.number(name)
     if value is None or value <= 0:
         field = next(n for n in (name, "latency", "time_ms") if n in row.values)
@@ -406,7 +406,7 @@ def _positive(ours: Row, row: Row, name: str) -> float:
     return value
 
 
-def _check_size(row: Row, name: str) -> None:
+def _check_size(row: MeasuredRow, name: str) -> None:
     value = row.whole(name)
     if value is None or value < 1:
         raise ConfigError(

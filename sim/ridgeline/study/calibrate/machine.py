@@ -47,7 +47,7 @@ class Cache:
 
 
 @dataclass(frozen=True)
-class Processor:
+class MeasuredProcessor:
     """The processor and its memory.
 
     Attributes
@@ -94,13 +94,13 @@ def disturbance() -> str | None:
     )
 
 
-def processor() -> Processor:
+def processor() -> MeasuredProcessor:
     """Read the description of this machine's processor."""
     info = _text(_CPUINFO)
     model = re.search(r"^model name\s*:\s*(.+)$", info, re.MULTILINE)
     flags = set((re.search(r"^flags\s*:\s*(.+)$", info, re.MULTILINE) or ["", ""])[1].split())
     registers = [size for flag, size in _VECTOR_REGISTERS.items() if flag in flags]
-    return Processor(
+    return MeasuredProcessor(
         model=model[1].strip() if model else platform.processor() or platform.machine(),
         cores=usable_cores(),
         caches=_caches(_CACHES),

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ridgeline.study.calibrate.clock import Run, cpu_watch
-from ridgeline.study.calibrate.machine import Processor, processor
+from ridgeline.study.calibrate.machine import MeasuredProcessor, processor
 from ridgeline.study.calibrate.probes import Shape
 from ridgeline.workload.graph import Conv, Gemm
 
@@ -73,7 +73,7 @@ class NumpyBackend:
     def _array(self, *shape: int, format_: str = "fp32") -> Array:
         return self.random.standard_normal(shape).astype(_TYPES[format_])
 
-    def described(self) -> Processor:
+    def described(self) -> MeasuredProcessor:
         """Describe this machine's processor."""
         return processor()
 

@@ -93,7 +93,7 @@ PROBES: Mapping[str, Probe] = MappingProxyType(
 
 
 @dataclass(frozen=True)
-class Work:
+class ProbeWork:
     """What the model prices: equal ops, and the graph that they are part of."""
 
     op: Op
@@ -126,31 +126,31 @@ def _after(b: GraphBuilder, y: str) -> str:
 
 
 @cache
-def stream_work(name: str, elements: int) -> Mapping[str, Work]:
+def stream_work(name: str, elements: int) -> Mapping[str, ProbeWork]:
     """Return the ops of a probe by pass, where the pass is of one kind of op."""
     probe = PROBES[name]
     graph = _training(name, probe.shape(elements), probe.build)
     return _by_pass(graph)
 
 
-def _by_pass(graph: Graph) -> dict[str, Work]:
+def _by_pass(graph: Graph) -> dict[str, ProbeWork]:
     found: dict[str, list[Op]] = {}
     for op in graph.ops:
         if op.layer == LAYER and op.pass_ is not Pass.UPDATE and op.kind != "fill":
             found.setdefault(op.pass_.value, []).append(op)
     return {
-        pass_: Work(made[0], graph, tuple(made[1:]))
+        pass_: ProbeWork(made[0], graph, tuple(made[1:]))
         for pass_, made in found.items()
         if len({op.kind for op in made}) == 1
     }
 
 
-def update_work(rule: str, elements: int) -> Work:
+def update_work(rule: str, elements: int) -> ProbeWork:
     """Return the update of a weight tensor."""
     b = GraphBuilder("update", 1, numerics.find("fp32"))
     x = ops.add_bias(b, LAYER, b.input("x", (1, elements)), axis=-1)
     graph = training_graph(b.graph(_after(b, x)), optimizers.find(rule))
-    return Work(graph.ops[-1], graph)
+    return ProbeWork(graph.ops[-1], graph)
 
 
 def recurrent_work(cell: str, batch: int, hidden: int, steps: int) -> Graph:
@@ -162,7 +162,7 @@ def recurrent_work(cell: str, batch: int, hidden: int, steps: int) -> Graph:
     return training_graph(b.graph(_after(b, y)), optimizers.find("sgd"))
 
 
-def product_work(gemm: Gemm, pass_: str, format_: str) -> Work:
+def product_work(gemm: Gemm, pass_: str, format_: str) -> ProbeWork:
     """Return a product, or a batch of them."""
     lead = (gemm.batch,) if gemm.batch > 1 else ()
     shapes = {
@@ -173,7 +173,7 @@ def product_work(gemm: Gemm, pass_: str, format_: str) -> Work:
     return _contraction("gemm", gemm, shapes, pass_, format_)
 
 
-def conv_work(conv: Conv, pass_: str, format_: str) -> Work:
+def conv_work(conv: Conv, pass_: str, format_: str) -> ProbeWork:
     """Return one pass over a convolution."""
     x = (conv.batch, conv.c_in, conv.h_in, conv.w_in)
     w = (conv.c_out, conv.c_in // conv.groups, conv.r, conv.s)
@@ -186,9 +186,9 @@ def conv_work(conv: Conv, pass_: str, format_: str) -> Work:
 
 def _contraction(
     kind: str, loops: Gemm | Conv, shapes: Mapping[str, Shape], pass_: str, format_: str
-) -> Work:
+) -> ProbeWork:
     op = Op(kind, kind, Pass(pass_), "", ("a", "b"), ("c",), loops=loops)
     tensors = {
         name: Tensor(name, shape, format_, Role.ACTIVATION) for name, shape in shapes.items()
     }
-    return Work(op, Graph(kind, 1, format_, tensors, (op,), "c"))
+    return ProbeWork(op, Graph(kind, 1, format_, tensors, (op,), "c"))

@@ -13,7 +13,7 @@ from ridgeline.hardware.sourced import Sourced
 from ridgeline.study.calibrate import table_fit
 from ridgeline.study.calibrate.table_fit import Fitted, ShareClass, TableFit
 from ridgeline.study.calibrate.table_links import LinkFit
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 
 _DIGITS = 4
 _ABOUT = "fitted by ridgeline calibrate --from; a third of the rows was held out"
@@ -22,13 +22,13 @@ _ABOUT = "fitted by ridgeline calibrate --from; a third of the rows was held out
 class Sources:
     """Names of the tables that values were fitted to, and how many rows of each."""
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[MeasuredRow]) -> None:
         """Name every file, in the order of the rows."""
         files = dict.fromkeys(row.file for row in rows)
         self._name = {file: f"table-{i}" for i, file in enumerate(files, start=1)}
         self._counts = Counter[str]()
 
-    def value(self, value: object, rows: Sequence[Row], note: str) -> dict[str, Any]:
+    def value(self, value: object, rows: Sequence[MeasuredRow], note: str) -> dict[str, Any]:
         """Return a value with the tables that it rests on."""
         of = Counter(row.file for row in rows)
         named = ", ".join(self._name[file] for file in of)
@@ -135,7 +135,7 @@ def _note_of(fit: TableFit, row: Achievable) -> str:
     return "shares by class" if one is None else _errors(one)
 
 
-def _written(row: Achievable, rows: Sequence[Row], sources: Sources, note: str) -> dict[str, Any]:
+def _written(row: Achievable, rows: Sequence[MeasuredRow], sources: Sources, note: str) -> dict[str, Any]:
     made: dict[str, Any] = {"engine": row.engine, "format": row.format, "op": row.op}
     plain = {"stored": row.stored, "pass": row.pass_, "filter": row.filter}
     made |= {name: value for name, value in plain.items() if value is not None}

@@ -23,7 +23,7 @@ from ridgeline.network.collectives import bus_bandwidth
 from ridgeline.study.calibrate.table_fit import Residuals, least_factor
 from ridgeline.study.collective_point import CollectivePoint
 from ridgeline.study.import_rows.collectives import translated
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 
 Floats = NDArray[np.float64]
 COLUMNS = ("op", "n_accel", "size_bytes")
@@ -42,7 +42,7 @@ _DIGITS = 4
 class LinkCall:
     """One measured collective of a node."""
 
-    row: Row
+    row: MeasuredRow
     operation: str
     size_bytes: float
     ranks: int
@@ -88,7 +88,7 @@ class LinkFit:
     after: Mapping[str, Mapping[str, Residuals]]
 
 
-def are_collectives(rows: Sequence[Row]) -> bool:
+def are_collectives(rows: Sequence[MeasuredRow]) -> bool:
     """Tell whether a table is of collectives."""
     columns = translated(rows[0]).values
     return all(name in columns for name in COLUMNS) or all(
@@ -96,7 +96,7 @@ def are_collectives(rows: Sequence[Row]) -> bool:
     )
 
 
-def read_collectives(rows: Sequence[Row], node: Node) -> tuple[list[LinkCall], dict[str, int]]:
+def read_collectives(rows: Sequence[MeasuredRow], node: Node) -> tuple[list[LinkCall], dict[str, int]]:
     """Return the collectives of rows that one node can run, and why others are left out.
 
     Raises
@@ -118,7 +118,7 @@ def read_collectives(rows: Sequence[Row], node: Node) -> tuple[list[LinkCall], d
     return calls, skipped
 
 
-def _call(row: Row, node: Node) -> LinkCall:
+def _call(row: MeasuredRow, node: Node) -> LinkCall:
     ours = _of_aiconfigurator(row) if "message_size" in row.values else translated(row)
     operation = ours.text("op").replace("_", "-")
     if operation not in OPERATIONS:
@@ -144,7 +144,7 @@ def _call(row: Row, node: Node) -> LinkCall:
     return LinkCall(row, operation, size, ranks, measured_s, held)
 
 
-def _of_aiconfigurator(row: Row) -> Row:
+def _of_aiconfigurator(row: MeasuredRow) -> MeasuredRow:
     type_ = row.text("nccl_dtype")
     if type_ not in _BYTES:
         raise RidgelineError(f"no size is known of {type_!r}{nearest(type_, _BYTES)}")
@@ -155,7 +155,7 @@ def _of_aiconfigurator(row: Row) -> Row:
         "size_bytes": "" if elements is None else repr(elements * _BYTES[type_]),
         "time_us": "" if latency_ms is None else repr(latency_ms * 1e3),
     }
-    return Row(row.file, row.line, values)
+    return MeasuredRow(row.file, row.line, values)
 
 
 def fit_links(node: str, calls: Sequence[LinkCall], skipped: Mapping[str, int]) -> LinkFit:

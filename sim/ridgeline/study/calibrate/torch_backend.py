@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from ridgeline.errors import RidgelineError
 from ridgeline.study.calibrate.clock import Run, Stopwatch, cpu_watch
-from ridgeline.study.calibrate.machine import Cache, Processor, processor
+from ridgeline.study.calibrate.machine import Cache, MeasuredProcessor, processor
 from ridgeline.study.calibrate.probes import Shape
 from ridgeline.workload.graph import Conv, Gemm
 
@@ -88,13 +88,13 @@ class TorchBackend:
         seed = torch.ones_like(y)
         return lambda: torch.autograd.grad(y, wanted, seed, retain_graph=True)
 
-    def described(self) -> Processor:
+    def described(self) -> MeasuredProcessor:
         """Describe this machine's processor, or the accelerator as its driver does."""
         if self.device == "cpu":
             return processor()
         found = torch.cuda.get_device_properties(0)
         units = found.multi_processor_count
-        return Processor(
+        return MeasuredProcessor(
             model=found.name,
             cores=units,
             caches=(Cache(2, found.L2_cache_size, units),),

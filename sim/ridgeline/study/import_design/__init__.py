@@ -17,12 +17,12 @@ from typing import Any
 
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import Device, load_device
-from ridgeline.kernels.mapping.given import Given, load_mapping
+from ridgeline.kernels.mapping.given import MappingFile, load_mapping
 from ridgeline.report.files import make_folder, write_text
 from ridgeline.study.import_design import accelforge, timeloop, zigzag
 from ridgeline.study.import_design.architecture import Architecture, target_of
-from ridgeline.study.import_design.documents import Remark, Source, read_sources
-from ridgeline.study.import_design.loops import Layer, NotALayerError, Operand, layer_of
+from ridgeline.study.import_design.documents import Remark, DesignDocument, read_sources
+from ridgeline.study.import_design.loops import ImportedLayer, NotALayerError, Operand, layer_of
 from ridgeline.study.import_design.machine import TABLE, Maker
 from ridgeline.study.import_design.mappings import (
     NotAMappingError,
@@ -69,8 +69,8 @@ class Design:
     """
 
     device: Device | None
-    layers: tuple[Layer, ...]
-    mappings: dict[str, Given]
+    layers: tuple[ImportedLayer, ...]
+    mappings: dict[str, MappingFile]
     remarks: tuple[Remark, ...]
     files: dict[str, dict[str, Any] | str]
 
@@ -149,7 +149,7 @@ def import_design(paths: str | Path | Iterable[str | Path], *, energy_table: str
         raise ConfigError("nested too deep", file=str(listed[0])) from error
 
 
-def _design(sources: Sequence[Source], energy_table: str) -> Design:
+def _design(sources: Sequence[DesignDocument], energy_table: str) -> Design:
     for source in sources:
         _check(source)
     layers = _layers(sources)
@@ -187,14 +187,14 @@ def _design(sources: Sequence[Source], energy_table: str) -> Design:
 
 
 def _finished(
-    architecture: Architecture | None, layers: Sequence[Layer],
+    architecture: Architecture | None, layers: Sequence[ImportedLayer],
     files: dict[str, dict[str, Any] | str], documents: dict[str, dict[str, Any]],
-    sources: Sequence[Source],
+    sources: Sequence[DesignDocument],
 ) -> Design:  # fmt: skip
     """Load what was made, which checks it, and add the table of layers."""
     table = _table(layers, sources)
     device: Device | None = None
-    mappings: dict[str, Given] = {}
+    mappings: dict[str, MappingFile] = {}
     if architecture is not None:
         with TemporaryDirectory() as folder:
             for name, fields in files.items():
@@ -215,7 +215,7 @@ def _finished(
     return Design(device, tuple(layers), mappings, remarks, files)
 
 
-def _check(source: Source) -> None:
+def _check(source: DesignDocument) -> None:
     """Refuse a document that is none of the tools' files, and name what of it is not read."""
     data = source.document.data
     if zigzag.is_workload(data) or zigzag.is_mapping(data):
@@ -255,8 +255,8 @@ def _check(source: Source) -> None:
                 continue  # a word, such as the technology
 
 
-def _layers(sources: Sequence[Source]) -> list[Layer]:
-    layers: list[Layer] = []
+def _layers(sources: Sequence[DesignDocument]) -> list[ImportedLayer]:
+    layers: list[ImportedLayer] = []
     for source in sources:
         data = source.document.data
         if zigzag.is_workload(data):
@@ -286,7 +286,7 @@ def _layers(sources: Sequence[Source]) -> list[Layer]:
     return layers
 
 
-def _architecture(sources: Sequence[Source], layers: Sequence[Layer]) -> Architecture | None:
+def _architecture(sources: Sequence[DesignDocument], layers: Sequence[ImportedLayer]) -> Architecture | None:
     found: list[Architecture] = []
     roles = {name: operand for layer in layers for name, operand in layer.operands.items()}
     bits: dict[Operand, int] = {}
@@ -314,14 +314,14 @@ def _architecture(sources: Sequence[Source], layers: Sequence[Layer]) -> Archite
     return found[0] if found else None
 
 
-def _has_mapping(source: Source) -> bool:
+def _has_mapping(source: DesignDocument) -> bool:
     data = source.document.data
     return zigzag.is_mapping(data) or (isinstance(data, dict) and "mapping" in data)
 
 
 def _pairs(
-    sources: Sequence[Source], architecture: Architecture, layers: Sequence[Layer]
-) -> list[tuple[ToolMapping, Layer]]:
+    sources: Sequence[DesignDocument], architecture: Architecture, layers: Sequence[ImportedLayer]
+) -> list[tuple[ToolMapping, ImportedLayer]]:
     """Find the mapping of every layer: that of its name, of its kind, or the default."""
     order = [storage.name for storage in architecture.storages]
     known: list[ToolMapping] = []
@@ -337,7 +337,7 @@ def _pairs(
             known += accelforge.mapping(source, {layer.name: layer.sizes for layer in layers})
         else:
             known.append(timeloop.mapping(source, order, layers[0].sizes))
-    pairs: list[tuple[ToolMapping, Layer]] = []
+    pairs: list[tuple[ToolMapping, ImportedLayer]] = []
     for layer in layers:
         of_name = [mapping for mapping in known if layer.name in mapping.layers]
         of_kind = [mapping for mapping in known if layer.kind and layer.kind in mapping.layers]
@@ -352,7 +352,7 @@ def _pairs(
     return pairs
 
 
-def _table(layers: Sequence[Layer], sources: Sequence[Source]) -> str:
+def _table(layers: Sequence[ImportedLayer], sources: Sequence[DesignDocument]) -> str:
     """Write layers as a table of kernels that `ridgeline run` takes."""
     if not layers:
         return ""

@@ -19,10 +19,10 @@ from ridgeline.study.import_design.architecture import (
     Architecture,
     Axis,
     Compute,
-    Storage,
+    ImportedStorage,
     kind_of,
 )
-from ridgeline.study.import_design.documents import LARGEST, Source
+from ridgeline.study.import_design.documents import LARGEST, DesignDocument
 from ridgeline.study.import_design.loops import (
     Access,
     Einsum,
@@ -31,7 +31,7 @@ from ridgeline.study.import_design.loops import (
     Operand,
     parse_index,
 )
-from ridgeline.study.import_design.mappings import Loop, Step, ToolMapping
+from ridgeline.study.import_design.mappings import Loop, StorageLoops, ToolMapping
 from ridgeline.yaml_nodes import Location
 
 TOOL = "AccelForge"
@@ -47,9 +47,9 @@ _GROUPS = frozenset({"Hierarchical", "Array", "Fork", "Parallel"})
 class _Walk:
     """Storages and multipliers on the way from the outermost node to the innermost."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: DesignDocument) -> None:
         self.source = source
-        self.storages: list[tuple[Storage, dict[str, tuple[float | None, float]]]] = []
+        self.storages: list[tuple[ImportedStorage, dict[str, tuple[float | None, float]]]] = []
         self.computes: list[tuple[Compute, float | None]] = []
 
     def nodes(self, raw: Any, at: Location, axes: tuple[Axis, ...]) -> tuple[Axis, ...]:
@@ -159,7 +159,7 @@ class _Walk:
         made_of = str(node.get("component_class", ""))
         leak, area = (self.source.stated(node, (key,), at) for key in ("leak_power", "area"))
         kind = "dram" if not self.storages else kind_of((made_of, name), bits)
-        storage = Storage(
+        storage = ImportedStorage(
             name=name, at=at, kind="sram" if kind == "dram" and self.storages else kind, bits=bits,
             word_bits=1, axes=axes, holds=self._holds(node, at), shared=shared,
             read_j=joules["read"], write_j=joules["write"],
@@ -200,7 +200,7 @@ class _Walk:
         self.computes.append((compute, seconds))
 
 
-def architecture(source: Source, word_bits: Mapping[Operand, int]) -> Architecture:
+def architecture(source: DesignDocument, word_bits: Mapping[Operand, int]) -> Architecture:
     """Read an ``arch``; `word_bits` are those of the workload's tensors.
 
     Raises
@@ -246,7 +246,7 @@ def architecture(source: Source, word_bits: Mapping[Operand, int]) -> Architectu
     )
 
 
-def _variables(source: Source) -> None:
+def _variables(source: DesignDocument) -> None:
     """Keep the numbers that a file names, so that arithmetic may use them."""
     raw = source.document.data.get("variables")
     for name, value in source.mapping(raw, ("variables",)).items():
@@ -256,7 +256,7 @@ def _variables(source: Source) -> None:
             continue  # a word, such as the technology
 
 
-def einsums(source: Source) -> list[Einsum]:
+def einsums(source: DesignDocument) -> list[Einsum]:
     """Read a ``workload``: a list of einsums.
 
     Raises
@@ -290,7 +290,7 @@ def einsums(source: Source) -> list[Einsum]:
     return found
 
 
-def _of_text(source: Source, text: str, at: Location) -> dict[str, Any]:
+def _of_text(source: DesignDocument, text: str, at: Location) -> dict[str, Any]:
     """Read ``C[m, n] = A[m, k] * B[k, n]``."""
     read = _EINSUM.fullmatch(text) if len(text) <= 300 else None
     if read is None:
@@ -306,7 +306,7 @@ def _of_text(source: Source, text: str, at: Location) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _access(source: Source, raw: Any, at: Location, ranks: dict[str, str], bits: Any) -> Access:
+def _access(source: DesignDocument, raw: Any, at: Location, ranks: dict[str, str], bits: Any) -> Access:
     fields = source.mapping(raw, at)
     name = source.word(fields.get("name"), (*at, "name"))
     projection = fields.get("projection")
@@ -335,7 +335,7 @@ def _access(source: Source, raw: Any, at: Location, ranks: dict[str, str], bits:
 
 
 def _sizes(
-    source: Source, parts: tuple[Mapping[str, Any], ...], places: tuple[Location, ...],
+    source: DesignDocument, parts: tuple[Mapping[str, Any], ...], places: tuple[Location, ...],
     ranks: Mapping[str, str], dims: list[str],
 ) -> dict[str, int]:  # fmt: skip
     """Return the size of every rank variable."""
@@ -361,7 +361,7 @@ def _sizes(
     return {dim: found[dim] for dim in dims}
 
 
-def mapping(source: Source, layers: Mapping[str, Mapping[str, int]]) -> list[ToolMapping]:
+def mapping(source: DesignDocument, layers: Mapping[str, Mapping[str, int]]) -> list[ToolMapping]:
     """Read a ``mapping``; `layers` are the sizes of every einsum's rank variables.
 
     Raises
@@ -375,7 +375,7 @@ def mapping(source: Source, layers: Mapping[str, Mapping[str, int]]) -> list[Too
 
 
 def _nest(
-    source: Source, nodes: list[Any], at: Location,
+    source: DesignDocument, nodes: list[Any], at: Location,
     above: list[tuple[Location, Mapping[str, Any], str]],
     layers: Mapping[str, Mapping[str, int]],
 ) -> list[ToolMapping]:  # fmt: skip
@@ -408,19 +408,19 @@ def _nest(
 
 
 def _steps(
-    source: Source, path: list[tuple[Location, Mapping[str, Any], str]], name: str, at: Location,
+    source: DesignDocument, path: list[tuple[Location, Mapping[str, Any], str]], name: str, at: Location,
     sizes: Mapping[str, int],
 ) -> ToolMapping:  # fmt: skip
     """Turn storages and loops on the way to a compute node into steps."""
     left = dict(sizes)
-    steps: list[Step] = []
+    steps: list[StorageLoops] = []
     component, temporal, place = "", list[Loop](), at
     spatial: list[tuple[str, Loop]] = []
     looped: set[str] = set()
     keeps: dict[str, set[str]] = {}
     for here, node, tag in path:
         match tag:
-            case "Storage":
+            case "ImportedStorage":
                 new = source.word(node.get("component"), (*here, "component"))
                 for tensor in source.items(node.get("tensors"), (*here, "tensors")):
                     keeps.setdefault(new, set()).add(str(tensor))
@@ -433,7 +433,7 @@ def _steps(
                     )
                 if new != component and (temporal or spatial):
                     looped.add(component)
-                    steps.append(Step(component, place, tuple(temporal), tuple(spatial)))
+                    steps.append(StorageLoops(component, place, tuple(temporal), tuple(spatial)))
                     temporal, spatial = [], []
                 component, place = new, here
             case "Temporal" | "Spatial":
@@ -457,6 +457,6 @@ def _steps(
                 pass
             case _:
                 source.remark("left out", f"!{tag or 'no tag'} of a mapping is not read", here)
-    steps.append(Step(component, place, tuple(temporal), tuple(spatial)))
+    steps.append(StorageLoops(component, place, tuple(temporal), tuple(spatial)))
     kept = {level: frozenset(tensors) for level, tensors in keeps.items()}
     return ToolMapping(source, at, (name,), tuple(steps), kept)

@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from ridgeline.study.import_design.documents import Source
+from ridgeline.study.import_design.documents import DesignDocument
 from ridgeline.study.import_design.loops import Operand
 from ridgeline.yaml_nodes import Location
 
@@ -37,7 +37,7 @@ _FEW_WORDS = 2
 
 
 @dataclass(frozen=True)
-class Storage:
+class ImportedStorage:
     """One storage of a file; rates are of one instance, in bits a cycle, None where unlimited.
 
     Attributes
@@ -102,8 +102,8 @@ class Architecture:
 
     name: str
     tool: str
-    source: Source
-    storages: tuple[Storage, ...]
+    source: DesignDocument
+    storages: tuple[ImportedStorage, ...]
     compute: Compute
     clock_hz: float | None = None
     systolic: bool = False
@@ -129,10 +129,10 @@ class Target:
     """
 
     kind: Literal["spatial", "systolic"]
-    far: Storage
-    shared: tuple[Storage, ...]
-    element: tuple[Storage, ...]
-    dropped: tuple[Storage, ...]
+    far: ImportedStorage
+    shared: tuple[ImportedStorage, ...]
+    element: tuple[ImportedStorage, ...]
+    dropped: tuple[ImportedStorage, ...]
     rows: tuple[Axis, ...]
     columns: tuple[Axis, ...]
     extra: tuple[Axis, ...]
@@ -222,10 +222,10 @@ def target_of(architecture: Architecture) -> Target:
     return target
 
 
-def _split(storages: list[Storage], compute: Compute) -> tuple[list[Storage], list[Storage]]:
+def _split(storages: list[ImportedStorage], compute: Compute) -> tuple[list[ImportedStorage], list[ImportedStorage]]:
     """Tell storages of single elements from buffers; both stay in order."""
-    element: list[Storage] = []
-    shared: list[Storage] = []
+    element: list[ImportedStorage] = []
+    shared: list[ImportedStorage] = []
     taken: frozenset[Operand] = frozenset()
     for storage in reversed(storages):
         alone = storage.instances == compute.instances > 1 or storage.kind == "registers"
@@ -238,15 +238,15 @@ def _split(storages: list[Storage], compute: Compute) -> tuple[list[Storage], li
     return element, shared
 
 
-def _cells_only(element: list[Storage]) -> bool:
+def _cells_only(element: list[ImportedStorage]) -> bool:
     """Tell whether elements hold no more than cells of a systolic array do."""
     one = len(element) == 1 and len(element[0].holds) == 1
     return one and element[0].bits <= _FEW_WORDS * element[0].word_bits
 
 
-def _side_by_side(shared: list[Storage]) -> list[list[Storage]]:
+def _side_by_side(shared: list[ImportedStorage]) -> list[list[ImportedStorage]]:
     """Group neighbours that hold different operands: none is behind the other."""
-    groups: list[list[Storage]] = []
+    groups: list[list[ImportedStorage]] = []
     for storage in shared:
         if groups and not any(storage.holds & other.holds for other in groups[-1]):
             groups[-1].append(storage)
@@ -255,9 +255,9 @@ def _side_by_side(shared: list[Storage]) -> list[list[Storage]]:
     return groups
 
 
-def _largest(shared: list[Storage]) -> list[Storage]:
+def _largest(shared: list[ImportedStorage]) -> list[ImportedStorage]:
     """Return the largest storage of every operand."""
-    kept: list[Storage] = []
+    kept: list[ImportedStorage] = []
     for operand in OPERANDS:
         able = [storage for storage in shared if operand in storage.holds]
         if able:
@@ -267,8 +267,8 @@ def _largest(shared: list[Storage]) -> list[Storage]:
     return [storage for storage in shared if storage in kept]
 
 
-def _nearest(element: list[Storage]) -> tuple[list[Storage], list[Storage]]:
-    kept: list[Storage] = []
+def _nearest(element: list[ImportedStorage]) -> tuple[list[ImportedStorage], list[ImportedStorage]]:
+    kept: list[ImportedStorage] = []
     taken: frozenset[Operand] = frozenset()
     for storage in reversed(element):
         if storage.holds & taken:
@@ -279,8 +279,8 @@ def _nearest(element: list[Storage]) -> tuple[list[Storage], list[Storage]]:
 
 
 def _axes(
-    architecture: Architecture, kind: Literal["spatial", "systolic"], far: Storage,
-    shared: list[Storage], element: list[Storage], dropped: list[Storage],
+    architecture: Architecture, kind: Literal["spatial", "systolic"], far: ImportedStorage,
+    shared: list[ImportedStorage], element: list[ImportedStorage], dropped: list[ImportedStorage],
 ) -> Target:  # fmt: skip
     """Lay the axes of the fan-out down and across the array."""
     source, compute = architecture.source, architecture.compute

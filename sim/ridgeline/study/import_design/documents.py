@@ -57,7 +57,7 @@ class Remark:
 
 
 @dataclass(frozen=True)
-class Source:
+class DesignDocument:
     """One document of a tool: its values, their places, their tags, and what is remarked of them.
 
     Attributes
@@ -235,7 +235,7 @@ class _Reader(NodeReader):
         return node.value
 
 
-def read_sources(path: str | Path) -> list[Source]:
+def read_sources(path: str | Path) -> list[DesignDocument]:
     """Read the YAML documents of one file.
 
     Raises
@@ -273,11 +273,11 @@ def read_sources(path: str | Path) -> list[Source]:
     return [_source(file, node) for node in nodes]
 
 
-def _source(file: str, node: Node) -> Source:
+def _source(file: str, node: Node) -> DesignDocument:
     reader = _Reader(file)
     reader.weigh(node, {})
     data = reader.value(node, ())
-    source = Source(Document(file, data, reader.places), reader.tags)
+    source = DesignDocument(Document(file, data, reader.places), reader.tags)
     for place, key in reader.twice:
         source.remark("changed", f"the key {key!r} stands twice; the last one counts", place)
     return source

@@ -23,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ridgeline.study.import_design.documents import LARGEST, Source
+from ridgeline.study.import_design.documents import LARGEST, DesignDocument
 from ridgeline.workload.graph import Conv, Gemm
 from ridgeline.yaml_nodes import Location
 
@@ -60,7 +60,7 @@ class Einsum:
     name: str
     sizes: Mapping[str, int]
     accesses: tuple[Access, ...]
-    source: Source
+    source: DesignDocument
     at: Location
     padding: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     kind: str = ""
@@ -68,7 +68,7 @@ class Einsum:
 
 
 @dataclass(frozen=True)
-class Layer:
+class ImportedLayer:
     """An operation as ridgeline has it.
 
     Attributes
@@ -134,7 +134,7 @@ def parse_index(text: str) -> Index:
     return tuple(terms)
 
 
-def layer_of(einsum: Einsum) -> Layer:
+def layer_of(einsum: Einsum) -> ImportedLayer:
     """Return the product or convolution that an einsum is.
 
     Raises
@@ -166,7 +166,7 @@ def layer_of(einsum: Einsum) -> Layer:
         raise NotALayerError("it has more than 2**80 multiply-accumulates")
     operands: dict[str, Operand] = {a.name: "a", b.name: "b", c.name: "c"}
     bits = {operands[one.name]: one.bits for one in (a, b, c) if one.bits is not None}
-    return Layer(einsum.name, loops, letters, dict(einsum.sizes), operands, bits, einsum.kind)
+    return ImportedLayer(einsum.name, loops, letters, dict(einsum.sizes), operands, bits, einsum.kind)
 
 
 def _parts(einsum: Einsum) -> tuple[Access, Access, Access]:

@@ -13,8 +13,8 @@ from typing import Any
 
 from ridgeline.hardware import load_energy_table
 from ridgeline.hardware.energy import EnergyTable
-from ridgeline.study.import_design.architecture import OPERANDS, Architecture, Axis, Storage, Target
-from ridgeline.study.import_design.loops import Layer, Operand
+from ridgeline.study.import_design.architecture import OPERANDS, Architecture, Axis, ImportedStorage, Target
+from ridgeline.study.import_design.loops import ImportedLayer, Operand
 from ridgeline.study.import_design.mappings import level_safe
 from ridgeline.yaml_nodes import Location
 
@@ -39,7 +39,7 @@ class Maker:
     """Makes the documents of one architecture."""
 
     def __init__(
-        self, architecture: Architecture, target: Target, layers: Sequence[Layer],
+        self, architecture: Architecture, target: Target, layers: Sequence[ImportedLayer],
         needs: Mapping[Operand, int], flows: Sequence[str], table: str = TABLE,
     ) -> None:  # fmt: skip
         self.architecture, self.target, self.layers = architecture, target, layers
@@ -122,7 +122,7 @@ class Maker:
     def _chip(self) -> dict[str, Any]:
         """Process node, area and idle power."""
         compute = self.architecture.compute
-        parts: list[Storage | Any] = [*self.architecture.storages, compute]
+        parts: list[ImportedStorage | Any] = [*self.architecture.storages, compute]
         leaks = [part.leak_w for part in parts]
         areas = [part.area_m2 for part in parts]
         found: dict[str, Any] = {}
@@ -212,7 +212,7 @@ class Maker:
         )
         return name
 
-    def _level_entry(self, name: str, storage: Storage) -> str:
+    def _level_entry(self, name: str, storage: ImportedStorage) -> str:
         reads = [j for j in (storage.read_j, storage.write_j) if j is not None]
         if reads:
             joules, at = sum(reads) / len(reads), storage.at
@@ -250,14 +250,14 @@ class Maker:
 
     def _memory(self) -> dict[str, Any]:
         target, found = self.target, {}
-        groups: dict[str, list[Storage]] = {}
+        groups: dict[str, list[ImportedStorage]] = {}
         for storage in reversed((target.far, *target.shared, *target.element)):
             groups.setdefault(target.names[storage.name], []).append(storage)
         for level, storages in groups.items():
             found[level] = self._level(level, storages)
         return found
 
-    def _level(self, level: str, storages: list[Storage]) -> dict[str, Any]:
+    def _level(self, level: str, storages: list[ImportedStorage]) -> dict[str, Any]:
         far = storages[0] is self.target.far
         element = storages[0] in self.target.element
         largest = max(storages, key=lambda storage: storage.bits * storage.instances)
@@ -293,7 +293,7 @@ class Maker:
             }
         return made
 
-    def _bandwidth(self, level: str, storage: Storage, far: bool) -> dict[str, Any]:
+    def _bandwidth(self, level: str, storage: ImportedStorage, far: bool) -> dict[str, Any]:
         rates = [r for r in (storage.read_bits, storage.write_bits) if r and math.isfinite(r)]
         if not rates:
             if not far:
@@ -390,7 +390,7 @@ class Maker:
             made["bypass"] = passing
         return made
 
-    def _width(self, rate: float | None, feeds: Storage, bits: int, most: int) -> Any:
+    def _width(self, rate: float | None, feeds: ImportedStorage, bits: int, most: int) -> Any:
         """Words a cycle of a network: what the buffer's port does, or a whole tile."""
         if rate is None or not math.isfinite(rate):
             return self._assumed(

@@ -10,8 +10,8 @@ from typing import Any
 from ridgeline.kernels.mapping.given import LevelSchema
 from ridgeline.kernels.spatial.nest import OF_GEMM, SUMMED, nest_of
 from ridgeline.study.import_design.architecture import Axis, Target
-from ridgeline.study.import_design.documents import Source
-from ridgeline.study.import_design.loops import Layer, Operand
+from ridgeline.study.import_design.documents import DesignDocument
+from ridgeline.study.import_design.loops import ImportedLayer, Operand
 from ridgeline.workload.graph import Gemm
 from ridgeline.yaml_nodes import Location
 
@@ -25,7 +25,7 @@ FLOWS = {"os": ("m", "n"), "ws": ("k", "n"), "is": ("k", "m")}
 
 
 @dataclass(frozen=True)
-class Step:
+class StorageLoops:
     """Loops of one storage.
 
     Attributes
@@ -60,10 +60,10 @@ class ToolMapping:
         Of a tool that splits loops over storages itself: dimensions, the outermost first.
     """
 
-    source: Source
+    source: DesignDocument
     at: Location
     layers: tuple[str, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[StorageLoops, ...] = ()
     keeps: Mapping[str, frozenset[str]] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     lenient: bool = False
@@ -78,12 +78,12 @@ class NotAMappingError(ValueError):
         self.at = at
 
 
-def class_of(layer: Layer, letter: str) -> str:
+def class_of(layer: ImportedLayer, letter: str) -> str:
     """Return which part of a product a loop is: b, m, n or k."""
     return letter if isinstance(layer.loops, Gemm) else _CLASS[letter]
 
 
-def oriented(target: Target, mappings: Sequence[tuple[ToolMapping, Layer]]) -> Target:
+def oriented(target: Target, mappings: Sequence[tuple[ToolMapping, ImportedLayer]]) -> Target:
     """Turn a systolic array by a quarter where its mappings only go with it that way."""
     if target.kind != "systolic" or not target.rows + target.columns:
         return target
@@ -97,7 +97,7 @@ def oriented(target: Target, mappings: Sequence[tuple[ToolMapping, Layer]]) -> T
     return turned if able == [False, True] else target
 
 
-def _flow(target: Target, mapping: ToolMapping, layer: Layer) -> str | None:
+def _flow(target: Target, mapping: ToolMapping, layer: ImportedLayer) -> str | None:
     """Return a dataflow that a mapping's spatial loops go with."""
     try:
         rows, columns, _ = _space(target, mapping, layer)
@@ -113,7 +113,7 @@ def _flow(target: Target, mapping: ToolMapping, layer: Layer) -> str | None:
     )  # fmt: skip
 
 
-def dataflows(target: Target, mappings: Sequence[tuple[ToolMapping, Layer]]) -> list[str]:
+def dataflows(target: Target, mappings: Sequence[tuple[ToolMapping, ImportedLayer]]) -> list[str]:
     """Name the dataflows of a systolic array: of what stays in its cells, or of its mappings."""
     held = {operand for storage in target.element for operand in storage.holds}
     found = {"b": ["ws"], "c": ["os"], "a": ["is"]}.get("".join(sorted(held)))
@@ -124,7 +124,7 @@ def dataflows(target: Target, mappings: Sequence[tuple[ToolMapping, Layer]]) -> 
 
 
 def mapping_document(
-    mapping: ToolMapping, layer: Layer, target: Target
+    mapping: ToolMapping, layer: ImportedLayer, target: Target
 ) -> tuple[dict[str, Any], dict[str, int]]:
     """Return a mapping file as plain values, and the factors inside an element.
 
@@ -172,18 +172,18 @@ def level_safe(name: str) -> str:
     return kept.strip("-")[:60] or "layer"
 
 
-def element_words(layer: Layer, inside: Mapping[str, int]) -> dict[Operand, int]:
+def element_words(layer: ImportedLayer, inside: Mapping[str, int]) -> dict[Operand, int]:
     """Words of each operand in an element's tile."""
     nest = nest_of(layer.loops)
     tile = {_own(layer, letter): factor for letter, factor in inside.items()}
     return {"a": nest.words("x", tile), "b": nest.words("w", tile), "c": nest.words("y", tile)}
 
 
-def _own(layer: Layer, letter: str) -> str:
+def _own(layer: ImportedLayer, letter: str) -> str:
     return OF_GEMM[letter] if isinstance(layer.loops, Gemm) else letter
 
 
-def _sizes(layer: Layer) -> dict[str, int]:
+def _sizes(layer: ImportedLayer) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for dim, letter in layer.letters.items():
         sizes[letter] = sizes.get(letter, 1) * layer.sizes[dim]
@@ -194,7 +194,7 @@ def _written(loops: Mapping[str, int]) -> list[str]:
     return [f"{letter}={factor}" for letter, factor in loops.items() if factor > 1]
 
 
-def _letter(mapping: ToolMapping, layer: Layer, dim: str, at: Location) -> str | None:
+def _letter(mapping: ToolMapping, layer: ImportedLayer, dim: str, at: Location) -> str | None:
     """Return the loop of a dimension; None if it has one point."""
     if dim not in layer.sizes:
         if mapping.lenient:
@@ -206,7 +206,7 @@ def _letter(mapping: ToolMapping, layer: Layer, dim: str, at: Location) -> str |
 
 
 def _space(
-    target: Target, mapping: ToolMapping, layer: Layer
+    target: Target, mapping: ToolMapping, layer: ImportedLayer
 ) -> tuple[dict[str, int], dict[str, int], dict[str, int]]:
     """Return loops down the array, across it, and those of arrays side by side."""
     axes: tuple[tuple[tuple[Axis, ...], dict[str, int]], ...] = (
@@ -239,7 +239,7 @@ def _space(
 
 
 def _check_space(
-    target: Target, mapping: ToolMapping, layer: Layer, rows: dict[str, int],
+    target: Target, mapping: ToolMapping, layer: ImportedLayer, rows: dict[str, int],
     columns: dict[str, int],
 ) -> None:  # fmt: skip
     if target.kind == "spatial":
@@ -268,7 +268,7 @@ def _check_space(
 
 
 def _place(
-    target: Target, mapping: ToolMapping, layer: Layer, levels: dict[str, dict[str, int]]
+    target: Target, mapping: ToolMapping, layer: ImportedLayer, levels: dict[str, dict[str, int]]
 ) -> None:
     """Give every loop in time to a memory level of the device."""
     level, unordered = target.levels[0], target.levels[-1] if target.kind == "spatial" else ""
@@ -289,7 +289,7 @@ def _place(
 
 
 def _ordered(
-    mapping: ToolMapping, layer: Layer, target: Target, levels: Mapping[str, object]
+    mapping: ToolMapping, layer: ImportedLayer, target: Target, levels: Mapping[str, object]
 ) -> list[dict[str, Any]]:
     """Keep the order of the loops and leave their factors to the search."""
     order: list[str] = []
@@ -316,7 +316,7 @@ def _ordered(
 
 
 def _bypasses(
-    mapping: ToolMapping, layer: Layer, target: Target, document: list[dict[str, Any]]
+    mapping: ToolMapping, layer: ImportedLayer, target: Target, document: list[dict[str, Any]]
 ) -> None:
     """Write which operands a level keeps if mapping files can say so, else name it."""
     able = "keeps" in LevelSchema.model_fields

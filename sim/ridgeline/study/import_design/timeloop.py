@@ -18,12 +18,12 @@ from ridgeline.study.import_design.architecture import (
     Architecture,
     Axis,
     Compute,
-    Storage,
+    ImportedStorage,
     kind_of,
 )
-from ridgeline.study.import_design.documents import LARGEST, Source
+from ridgeline.study.import_design.documents import LARGEST, DesignDocument
 from ridgeline.study.import_design.loops import Access, Einsum, Index, Operand
-from ridgeline.study.import_design.mappings import Loop, Step, ToolMapping
+from ridgeline.study.import_design.mappings import Loop, StorageLoops, ToolMapping
 from ridgeline.yaml_nodes import Location
 
 TOOL = "Timeloop"
@@ -61,10 +61,10 @@ class _Walk:
     """Storages and multipliers on the way from the outermost node to the innermost."""
 
     def __init__(
-        self, source: Source, roles: Roles, kept: Mapping[str, frozenset[Operand]]
+        self, source: DesignDocument, roles: Roles, kept: Mapping[str, frozenset[Operand]]
     ) -> None:
         self.source, self.roles, self.kept = source, roles, kept
-        self.storages: list[Storage] = []
+        self.storages: list[ImportedStorage] = []
         self.computes: list[Compute] = []
         self.clock_hz: float | None = None
         self.node_m: float | None = None
@@ -264,7 +264,7 @@ class _Walk:
     def _storage(
         self, title: str, made_of: str, node: Mapping[str, Any], attributes: Mapping[str, Any],
         at: Location, axes: tuple[Axis, ...],
-    ) -> Storage:  # fmt: skip
+    ) -> ImportedStorage:  # fmt: skip
         source, here = self.source, (*at, "attributes")
         word = _bits(
             source, source.stated(attributes, ("datawidth", "word-bits", "word_bits"), here)
@@ -292,7 +292,7 @@ class _Walk:
             else found[0] * word
             for key in ("read_bandwidth", "write_bandwidth", "shared_bandwidth")
         ]  # fmt: skip
-        return Storage(
+        return ImportedStorage(
             name=title, at=at, kind=kind, bits=bits, word_bits=word, axes=axes,
             holds=self._holds(node, at),
             read_bits=rates[2] or rates[0], write_bits=rates[2] or rates[1],
@@ -333,7 +333,7 @@ class _Walk:
         return found
 
 
-def _bits(source: Source, stated: tuple[float, Location] | None) -> int | None:
+def _bits(source: DesignDocument, stated: tuple[float, Location] | None) -> int | None:
     if stated is None:
         return None
     value, at = stated
@@ -344,7 +344,7 @@ def _bits(source: Source, stated: tuple[float, Location] | None) -> int | None:
 
 
 def _counted(
-    axes: tuple[Axis, ...], title: str, count: int, attributes: Mapping[str, Any], source: Source,
+    axes: tuple[Axis, ...], title: str, count: int, attributes: Mapping[str, Any], source: DesignDocument,
     at: Location,
 ) -> tuple[Axis, ...]:  # fmt: skip
     """Add the axes of so many instances; meshX says how many stand in a row."""
@@ -368,7 +368,7 @@ def _counted(
     return (*axes, (f"{title}.X", count))
 
 
-def kept(source: Source, roles: Roles) -> dict[str, frozenset[Operand]]:
+def kept(source: DesignDocument, roles: Roles) -> dict[str, frozenset[Operand]]:
     """Return what storages hold by the constraints of an architecture, by the names of storages."""
     found: dict[str, frozenset[Operand]] = {}
     at: Location = ("architecture_constraints",)
@@ -395,7 +395,7 @@ def kept(source: Source, roles: Roles) -> dict[str, frozenset[Operand]]:
 
 
 def architecture(
-    source: Source, roles: Roles, kept: Mapping[str, frozenset[Operand]]
+    source: DesignDocument, roles: Roles, kept: Mapping[str, frozenset[Operand]]
 ) -> Architecture:
     """Read an architecture; `kept` says what some of its storages hold.
 
@@ -457,7 +457,7 @@ def _first_version(walk: _Walk, data: Mapping[str, Any], at: Location) -> None:
     walk.computes.append(Compute(name, here, bits, axes=axes))
 
 
-def _of(fields: Mapping[str, Any], name: str, source: Source, at: Location) -> tuple[Axis, ...]:
+def _of(fields: Mapping[str, Any], name: str, source: DesignDocument, at: Location) -> tuple[Axis, ...]:
     count = source.whole(fields.get("instances", 1), (*at, "instances"))
     mesh = source.whole(fields.get("meshX", count), (*at, "meshX"))
     if count == 1:
@@ -467,7 +467,7 @@ def _of(fields: Mapping[str, Any], name: str, source: Source, at: Location) -> t
     return (("mesh.X", count),)
 
 
-def einsums(source: Source) -> list[Einsum]:
+def einsums(source: DesignDocument) -> list[Einsum]:
     """Read a problem: one operation.
 
     Raises
@@ -524,7 +524,7 @@ def einsums(source: Source) -> list[Einsum]:
 
 
 def _index(
-    source: Source, raw: Any, at: Location, coefficients: Mapping[str, int],
+    source: DesignDocument, raw: Any, at: Location, coefficients: Mapping[str, int],
     sizes: Mapping[str, int],
 ) -> Index:  # fmt: skip
     """Read a sum of products: ``[[C]]``, ``[[P, Wstride], [R]]``, or ``[P]`` for one dimension."""
@@ -544,7 +544,7 @@ def _index(
     return tuple(found)
 
 
-def mapping(source: Source, order: Sequence[str], sizes: Mapping[str, int]) -> ToolMapping:
+def mapping(source: DesignDocument, order: Sequence[str], sizes: Mapping[str, int]) -> ToolMapping:
     """Read a mapping; `order` names the storages from far to near, `sizes` the dimensions.
 
     Raises
@@ -585,7 +585,7 @@ def mapping(source: Source, order: Sequence[str], sizes: Mapping[str, int]) -> T
 
 
 def _loops(
-    source: Source, fields: Mapping[str, Any], at: Location, sizes: Mapping[str, int]
+    source: DesignDocument, fields: Mapping[str, Any], at: Location, sizes: Mapping[str, int]
 ) -> list[Loop]:
     """Read factors and permutation: loops from the outermost to the innermost."""
     factors = dict(_factors(source, fields.get("factors"), (*at, "factors")))
@@ -612,7 +612,7 @@ def _loops(
     return [(dim, factors[dim]) for dim in reversed(inward)]
 
 
-def _factors(source: Source, raw: Any, at: Location) -> Iterator[Loop]:
+def _factors(source: DesignDocument, raw: Any, at: Location) -> Iterator[Loop]:
     """Read ``R=1,P=16``, ``R1 P16``, or a list or a mapping of the same."""
     if raw is None:
         return
@@ -634,7 +634,7 @@ def _factors(source: Source, raw: Any, at: Location) -> Iterator[Loop]:
 
 
 def _sides(
-    source: Source, fields: Mapping[str, Any], at: Location, loops: list[Loop], target: str
+    source: DesignDocument, fields: Mapping[str, Any], at: Location, loops: list[Loop], target: str
 ) -> list[tuple[str, Loop]]:
     """Tell which loops in space go along X: the `split` innermost ones; others go along Y."""
     split = fields.get("split")
@@ -649,7 +649,7 @@ def _sides(
 
 
 def _assembled(
-    source: Source, at: Location, targets: list[str], order: Sequence[str],
+    source: DesignDocument, at: Location, targets: list[str], order: Sequence[str],
     temporal: Mapping[str, tuple[Location, list[Loop]]],
     spatial: Mapping[str, tuple[Location, list[tuple[str, Loop]]]],
     keeps: Mapping[str, frozenset[str]], sizes: Mapping[str, int],
@@ -673,7 +673,7 @@ def _assembled(
         here, own = temporal.get(name, (at, []))
         there, sides = spatial.get(name, (at, []))
         steps.append(
-            Step(
+            StorageLoops(
                 name, here if name in temporal else there,
                 tuple((dim, factor or left.get(dim, 1)) for dim, factor in own),
                 tuple((side, (dim, factor or left.get(dim, 1))) for side, (dim, factor) in sides),

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ridgeline.study.import_design.architecture import Architecture, Axis, Compute, Storage, kind_of
-from ridgeline.study.import_design.documents import LARGEST, Source
+from ridgeline.study.import_design.architecture import Architecture, Axis, Compute, ImportedStorage, kind_of
+from ridgeline.study.import_design.documents import LARGEST, DesignDocument
 from ridgeline.study.import_design.loops import (
     Access,
     Einsum,
@@ -23,7 +23,7 @@ from ridgeline.study.import_design.loops import (
     Operand,
     parse_index,
 )
-from ridgeline.study.import_design.mappings import Step, ToolMapping
+from ridgeline.study.import_design.mappings import StorageLoops, ToolMapping
 from ridgeline.yaml_nodes import Location
 
 TOOL = "ZigZag"
@@ -53,7 +53,7 @@ def _lists(data: Any, keys: set[str]) -> bool:
     return isinstance(data, list) and any(isinstance(row, dict) and keys & set(row) for row in data)
 
 
-def architecture(source: Source, roles: Mapping[str, Operand]) -> Architecture:
+def architecture(source: DesignDocument, roles: Mapping[str, Operand]) -> Architecture:
     """Read hardware; `roles` says which operand I1, I2 and O are.
 
     Raises
@@ -109,9 +109,9 @@ def architecture(source: Source, roles: Mapping[str, Operand]) -> Architecture:
 
 
 def _storage(
-    source: Source, name: str, fields: Mapping[str, Any], axes: tuple[Axis, ...],
+    source: DesignDocument, name: str, fields: Mapping[str, Any], axes: tuple[Axis, ...],
     roles: Mapping[str, Operand],
-) -> Storage:  # fmt: skip
+) -> ImportedStorage:  # fmt: skip
     at: Location = ("memories", name)
     if "size" not in fields:
         raise source.error("a memory needs 'size'", at)
@@ -143,7 +143,7 @@ def _storage(
     if fields.get("area"):
         source.remark("left out", "areas of ZigZag have no unit", (*at, "area"))
     latency = source.stated(fields, ("latency",), at)
-    return Storage(
+    return ImportedStorage(
         name=name, at=at, kind=kind_of((name, str(fields.get("mem_type", ""))), bits), bits=bits,
         word_bits=_word(read, write, bits),
         axes=tuple(axis for axis in axes if axis[0] not in served),
@@ -160,7 +160,7 @@ def _word(read: float | None, write: float | None, bits: float) -> int:
     return int(max(1, min([*rates, bits, 64])))
 
 
-def _operand(source: Source, name: str, at: Location, roles: Mapping[str, Operand]) -> Operand:
+def _operand(source: DesignDocument, name: str, at: Location, roles: Mapping[str, Operand]) -> Operand:
     found = roles.get(name) or _ROLES.get(name)
     if found is None:
         raise source.error(f"operands are I1, I2 and O, found {name!r}", at)
@@ -168,7 +168,7 @@ def _operand(source: Source, name: str, at: Location, roles: Mapping[str, Operan
 
 
 def _ports(
-    source: Source, fields: Mapping[str, Any], at: Location
+    source: DesignDocument, fields: Mapping[str, Any], at: Location
 ) -> tuple[float | None, float | None, bool]:
     """Return bits a cycle that are read and written, and whether ports are shared."""
     here = (*at, "ports")
@@ -200,7 +200,7 @@ def _ports(
     return read or None, write or None, bool(both) and not rates["read"] + rates["write"]
 
 
-def einsums(source: Source) -> list[Einsum]:
+def einsums(source: DesignDocument) -> list[Einsum]:
     """Read a workload: a list of layers.
 
     Layers that are not two operands multiplied (pooling, addition) are left out and named.
@@ -232,7 +232,7 @@ def einsums(source: Source) -> list[Einsum]:
 
 
 def _layer(
-    source: Source, at: Location, title: str, fields: Mapping[str, Any], read: re.Match[str]
+    source: DesignDocument, at: Location, title: str, fields: Mapping[str, Any], read: re.Match[str]
 ) -> Einsum:
     dims = source.items(fields.get("loop_dims"), (*at, "loop_dims"))
     raw = source.items(fields.get("loop_sizes"), (*at, "loop_sizes"))
@@ -278,7 +278,7 @@ def _layer(
 
 
 def _padding(
-    source: Source, at: Location, fields: Mapping[str, Any], relations: Mapping[str, Index]
+    source: DesignDocument, at: Location, fields: Mapping[str, Any], relations: Mapping[str, Index]
 ) -> dict[str, tuple[int, int]]:
     """Return zeros before and after the images, by the axis of the output."""
     found: dict[str, tuple[int, int]] = {}
@@ -297,7 +297,7 @@ def _padding(
     return found
 
 
-def mappings(source: Source) -> list[ToolMapping]:
+def mappings(source: DesignDocument) -> list[ToolMapping]:
     """Read mappings: of named layers or kinds of layers, and the default.
 
     Raises
@@ -335,13 +335,13 @@ def mappings(source: Source) -> list[ToolMapping]:
         found.append(
             ToolMapping(
                 source, at, () if name == "default" else (name,),
-                (Step("", here, (), tuple(spatial)),), order=tuple(reversed(order)), lenient=True,
+                (StorageLoops("", here, (), tuple(spatial)),), order=tuple(reversed(order)), lenient=True,
             )
         )  # fmt: skip
     return found
 
 
-def roles(source: Source) -> dict[str, Operand]:
+def roles(source: DesignDocument) -> dict[str, Operand]:
     """Return which operand I1, I2 and O are, by the links of a mapping file."""
     found: dict[str, Operand] = {}
     for i, raw in enumerate(source.items(source.document.data, ())):

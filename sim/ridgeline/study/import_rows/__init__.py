@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import ConfigError, RidgelineError, nearest
-from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.rows import MeasuredRow, read_rows
 from ridgeline.study.validate.suites import SUITES, find_suite
 
 _MODULES = {
@@ -41,7 +41,7 @@ def importer_of(suite: str) -> Any:
     return import_module(f"{__name__}.{_MODULES.get(suite, suite.replace('-', '_'))}")
 
 
-def imported(suite: str, rows: Iterable[Row]) -> Iterator[Row]:
+def imported(suite: str, rows: Iterable[MeasuredRow]) -> Iterator[MeasuredRow]:
     """Add the columns of normalised rows; what cannot be read says why in ``skip``."""
     module, table = importer_of(suite), list(rows)
     normal = module.of_table(table) if hasattr(module, "of_table") else module.normal
@@ -55,10 +55,10 @@ def imported(suite: str, rows: Iterable[Row]) -> Iterator[Row]:
             made = refused(row, error)
         own = {f"source_{n}": text for n in made if (text := row.values.get(n)) and text != made[n]}
         named = {"id": words.id} if words is not row else {}
-        yield Row(row.file, row.line, {**row.values, **named, **own, **made})
+        yield MeasuredRow(row.file, row.line, {**row.values, **named, **own, **made})
 
 
-def import_table(suite: str, path: Path) -> list[Row]:
+def import_table(suite: str, path: Path) -> list[MeasuredRow]:
     """Read a table in its source's words, as normalised rows.
 
     Raises
@@ -72,7 +72,7 @@ def import_table(suite: str, path: Path) -> list[Row]:
     return list(imported(suite, rows))
 
 
-def suite_of(path: Path, rows: Sequence[Row]) -> str:
+def suite_of(path: Path, rows: Sequence[MeasuredRow]) -> str:
     """Return the suite whose columns a table has.
 
     Raises
@@ -92,14 +92,14 @@ def suite_of(path: Path, rows: Sequence[Row]) -> str:
     return found[0]
 
 
-def refused(row: Row, error: RidgelineError) -> dict[str, str]:
+def refused(row: MeasuredRow, error: RidgelineError) -> dict[str, str]:
     """Return the columns of a row that cannot be read or simulated."""
     if isinstance(error, ConfigError) and error.file == row.file and error.field:
         return {"skip": f"{error.field}: {error.message}", "unreadable": error.field}
     return {"skip": str(error)}
 
 
-def check_columns(suite: str, row: Row) -> None:
+def check_columns(suite: str, row: MeasuredRow) -> None:
     """Refuse a table that lacks a column.
 
     Raises
@@ -122,6 +122,6 @@ def _needed(suite: str) -> tuple[str, ...]:
     return (*module.READS, *getattr(module, "MORE", {}).get(suite, ()))
 
 
-def _missing(suite: str, row: Row) -> list[str]:
+def _missing(suite: str, row: MeasuredRow) -> list[str]:
     row = getattr(importer_of(suite), "translated", lambda one: one)(row)
     return [name for name in _needed(suite) if name not in row.values]

@@ -12,7 +12,7 @@ from ridgeline.study.import_rows import steps
 from ridgeline.study.import_rows.names import device_in, find_name
 from ridgeline.study.import_rows.normalised import setting, stack_of
 from ridgeline.study.relative import EFFICIENCY
-from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.rows import MeasuredRow, read_rows
 from ridgeline.study.written_fields import assignments, written
 
 _SAME = ("suite", "system", "seq_len", "xla", "data", "unit")
@@ -32,10 +32,10 @@ class Alone:
     is. Rows of its own source come first, those that ship last.
     """
 
-    def __init__(self, rows: Iterable[Row]) -> None:
+    def __init__(self, rows: Iterable[MeasuredRow]) -> None:
         self._own = _keyed(rows)
 
-    def beside(self, row: Row) -> Row | None:
+    def beside(self, row: MeasuredRow) -> MeasuredRow | None:
         """Return the row to compare with, None if there is none."""
         several = row.whole("n_accel") or 1
         for known in (self._own, _shipped()):
@@ -43,7 +43,7 @@ class Alone:
                 return known[key]
         return None
 
-    def normal(self, row: Row) -> dict[str, str]:
+    def normal(self, row: MeasuredRow) -> dict[str, str]:
         """Return the step of a row; of several devices, its efficiency if there is a row of one.
 
         Raises
@@ -88,13 +88,13 @@ def _one(made: Mapping[str, str], alone: Mapping[str, str]) -> str:
     return ";".join([*parts, f"machine={alone['machine']}", *measured])
 
 
-def _keyed(rows: Iterable[Row]) -> dict[tuple[object, ...], Row]:
+def _keyed(rows: Iterable[MeasuredRow]) -> dict[tuple[object, ...], MeasuredRow]:
     """Find rows of one device by all that they may be compared by."""
     ones = [row for row in rows if row.text("n_accel") in _ONE]
     return {key: row for row in ones for key in _keys(row, 1)}
 
 
-def _keys(row: Row, devices: int) -> Iterator[tuple[object, ...]]:
+def _keys(row: MeasuredRow, devices: int) -> Iterator[tuple[object, ...]]:
     """By what a row is compared, the closest first."""
     of = (_names(row), *(row.text(name) for name in _SAME))
     batch, together = row.text("batch_per_accel"), _together(row, devices)
@@ -106,7 +106,7 @@ def _keys(row: Row, devices: int) -> Iterator[tuple[object, ...]]:
         yield (*same, *of)
 
 
-def _together(row: Row, devices: int) -> str:
+def _together(row: MeasuredRow, devices: int) -> str:
     """Return the samples of a step over all devices, "" if they are not given as numbers."""
     cells = (row.text("batch_per_accel"), row.text("grad_accum") or "1")
     if not all(cell.replace(".", "", 1).isdecimal() for cell in cells):
@@ -114,7 +114,7 @@ def _together(row: Row, devices: int) -> str:
     return f"{devices * float(cells[0]) * float(cells[1]):g}"
 
 
-def _names(row: Row) -> tuple[str | None, ...]:
+def _names(row: MeasuredRow) -> tuple[str | None, ...]:
     """Return the catalogue's names of network, framework, machine and format, where it has them."""
     model, variant = row.text("model"), row.text("variant")
     return (
@@ -127,13 +127,13 @@ def _names(row: Row) -> tuple[str | None, ...]:
 
 
 @cache
-def _shipped() -> dict[tuple[object, ...], Row]:
+def _shipped() -> dict[tuple[object, ...], MeasuredRow]:
     data = resources.files("ridgeline.study.validate").joinpath("data", _SHIPPED)
     return _keyed(in_source_words(row) for row in read_rows(Path(str(data))))
 
 
-def in_source_words(row: Row) -> Row:
+def in_source_words(row: MeasuredRow) -> MeasuredRow:
     """Return a normalised row as its source has it."""
     said = {name: text for name, text in row.values.items() if text}
     named = {n.removeprefix("source_"): said[n] for n in said if n.startswith("source_")}
-    return Row(row.file, row.line, {**row.values, **named})
+    return MeasuredRow(row.file, row.line, {**row.values, **named})

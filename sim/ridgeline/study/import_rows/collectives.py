@@ -17,7 +17,7 @@ from ridgeline.network.schedule import ALGORITHMS
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.study.import_rows.machines import machine_of
 from ridgeline.study.import_rows.names import find_name
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 
 READS = (
     "op", "system", "accelerator", "n_accel", "size_bytes", "time_us", "busbw_GBps", "source",
@@ -37,11 +37,11 @@ _FAULTY = "misconfigured"
 """What notes say of clusters whose measurements are not those of their machines."""
 
 
-def translated(row: Row) -> Row:
+def translated(row: MeasuredRow) -> MeasuredRow:
     """Give a row of vTrain's tables, or of measured collectives, the columns of others."""
     if "device_key" in row.values and "bytes" in row.values:
         named = {_MEASURED.get(name, name): value for name, value in row.values.items()}
-        return Row(row.file, row.line, named)
+        return MeasuredRow(row.file, row.line, named)
     if "time_ns" not in row.values:
         return row
     time_ns = row.number("time_ns")
@@ -53,10 +53,10 @@ def translated(row: Row) -> Row:
         "busbw_GBps": "",
         **{_TIMED.get(name, name): value for name, value in row.values.items()},
     }
-    return Row(row.file, row.line, values)
+    return MeasuredRow(row.file, row.line, values)
 
 
-def normal(row: Row) -> dict[str, str]:
+def normal(row: MeasuredRow) -> dict[str, str]:
     """Return what a collective is called here."""
     row = translated(row)
     if _FAULTY in row.text("method").lower():
@@ -98,7 +98,7 @@ def normal(row: Row) -> dict[str, str]:
     }
 
 
-def _called(row: Row, op: str) -> dict[str, str]:
+def _called(row: MeasuredRow, op: str) -> dict[str, str]:
     """Return whose kernels a row measured, how they were launched, and the format of the values."""
     text = row.text("library").lower()
     library = next((of for start, of in _LIBRARIES.items() if text.startswith(start)), "nccl")
@@ -110,13 +110,13 @@ def _called(row: Row, op: str) -> dict[str, str]:
     }
 
 
-def _queued(row: Row) -> str:
+def _queued(row: MeasuredRow) -> str:
     """Return how calls of a benchmark were launched: in graphs, or on streams."""
     framework = row.text("framework") if "framework" in row.values else _STREAMED
     return "stream" if framework == _STREAMED else "queued"
 
 
-def _ranks_per_node(row: Row, device: str, nodes: int | None) -> int | None:
+def _ranks_per_node(row: MeasuredRow, device: str, nodes: int | None) -> int | None:
     """Return how many ranks a node has, where they leave some of its devices idle; else None."""
     per_node = row.whole("ranks_per_node") if "ranks_per_node" in row.values else None
     if not per_node or (nodes or 1) == 1:
@@ -125,7 +125,7 @@ def _ranks_per_node(row: Row, device: str, nodes: int | None) -> int | None:
     return per_node if per_node < load_cluster(name).nodes.count else None
 
 
-def _algorithm(op: str, size: float, topology: Topology, ranks: int, row: Row) -> str:
+def _algorithm(op: str, size: float, topology: Topology, ranks: int, row: MeasuredRow) -> str:
     """Return the fastest algorithm of the kind that a row names, else auto."""
     kind = next((kind for kind in ("ring", "nvls") if kind in row.text("algo").lower()), None)
     if row.text("interconnect").lower().endswith(" ring"):

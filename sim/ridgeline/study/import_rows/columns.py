@@ -11,7 +11,7 @@ import re
 
 from ridgeline.study.import_rows.names import devices_in
 from ridgeline.study.import_rows.rules import rule, section
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 
 _VTRAIN = {
     "# GPUs": "n_accel", "global batch": "global_batch_seqs", "micro batch": "micro_batch",
@@ -34,7 +34,7 @@ _DEGREE = re.compile(rf"(?<![a-z])({'|'.join(_DEGREES)})\s*[=:x-]?\s*(\d+)", re.
 _SIMUMAX_SEQUENCE = 4096  # where a case does not say
 
 
-def translated(row: Row) -> Row:
+def translated(row: MeasuredRow) -> MeasuredRow:
     """Give a row of vTrain's or SimuMax's tables the columns of the others."""
     if "iteration time (ms)" in row.values:
         return _from_vtrain(row)
@@ -45,10 +45,10 @@ def translated(row: Row) -> Row:
     columns = {name: text for name, text in known.get("columns", {}).items() if not row.text(name)}
     if "network" in known:
         columns["model"] = known["network"]
-    return Row(row.file, row.line, {**row.values, **columns}) if columns else row
+    return MeasuredRow(row.file, row.line, {**row.values, **columns}) if columns else row
 
 
-def _in_plain_columns(row: Row) -> Row:
+def _in_plain_columns(row: MeasuredRow) -> MeasuredRow:
     """Read columns of other names, a plan in words, and the number of devices where it stands."""
     values = {name.strip().lower().replace(" ", "_"): text for name, text in row.values.items()}
     values |= row.values
@@ -61,11 +61,11 @@ def _in_plain_columns(row: Row) -> Row:
             values[_DEGREES[degree.lower()]] = values.get(_DEGREES[degree.lower()]) or number
     values.setdefault("source", "")
     if not values.get("n_accel"):
-        values["n_accel"] = _devices(Row(row.file, row.line, values))
-    return Row(row.file, row.line, values)
+        values["n_accel"] = _devices(MeasuredRow(row.file, row.line, values))
+    return MeasuredRow(row.file, row.line, values)
 
 
-def _devices(row: Row) -> str:
+def _devices(row: MeasuredRow) -> str:
     """Return the number of devices that the accelerator's name or all degrees of a plan say."""
     if stated := devices_in(row.text("accelerator")):
         return str(stated)
@@ -75,7 +75,7 @@ def _devices(row: Row) -> str:
     return str(math.prod(int(part) for part in degrees if part))
 
 
-def _from_vtrain(row: Row) -> Row:
+def _from_vtrain(row: MeasuredRow) -> MeasuredRow:
     values = {**row.values, **{ours: row.values.get(name, "") for name, ours in _VTRAIN.items()}}
     values |= {
         "step_time_s": _seconds(row, "iteration time (ms)"),
@@ -86,10 +86,10 @@ def _from_vtrain(row: Row) -> Row:
         "source": "vTrain (MIT licence)",
         "framework": "Megatron-LM",
     }
-    return Row(row.file, row.line, values)
+    return MeasuredRow(row.file, row.line, values)
 
 
-def _from_simumax(row: Row) -> Row:
+def _from_simumax(row: MeasuredRow) -> MeasuredRow:
     """Read a case such as llama3_70b_l12_tp1_pp2_dp4_mbc4: `mbc` micro-batches of one sequence."""
     case = row.text("case")
     name = next((name for name in _SIMUMAX if case.startswith(name)), "")
@@ -121,9 +121,9 @@ def _from_simumax(row: Row) -> Row:
         "mem_GB_per_accel": row.text("real_alloc_GiB"),
         "source": "SimuMax (Apache-2.0, Moore Threads)",
     }
-    return Row(row.file, row.line, values)
+    return MeasuredRow(row.file, row.line, values)
 
 
-def _seconds(row: Row, milliseconds: str) -> str:
+def _seconds(row: MeasuredRow, milliseconds: str) -> str:
     value = row.number(milliseconds)
     return repr(value / 1e3) if value else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ridgeline.study.import_rows.runs import renamed
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 
 READS = ("kind", "task", "batch_size", "target", "metric", "mean", "unit", "source")
 _UNITS = {
@@ -17,7 +17,7 @@ _UNITS = {
 _TO_TARGET = ("to_converge", "epochs_to_target", "epochs_or_samples_to_target")
 
 
-def normal(row: Row) -> dict[str, str]:
+def normal(row: MeasuredRow) -> dict[str, str]:
     """Return what was trained to a target, in which unit."""
     unit = _UNITS.get(row.text("unit"))
     if unit is None:

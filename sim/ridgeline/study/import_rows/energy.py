@@ -15,13 +15,13 @@ from ridgeline.software.load import load_software
 from ridgeline.study.import_rows.names import device_in
 from ridgeline.study.import_rows.runs import (
     SUBMISSION,
-    Job,
+    WorkloadRun,
     step_of,
     submitted,
     usual_precision,
     workload,
 )
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 
 READS = (
     "kind", "workload", "accelerator", "n_accel", "batch", "config", "power_W", "power_basis",
@@ -33,7 +33,7 @@ _ROUND = re.compile(r"MLPerf (v[\d.]+)")
 _LIMIT = re.compile(r"power_limit=([\d.]+)\s*W")
 
 
-def normal(row: Row) -> dict[str, str]:
+def normal(row: MeasuredRow) -> dict[str, str]:
     """Return the step whose power was measured."""
     basis = row.text("power_basis")
     node = basis.startswith("node")
@@ -51,7 +51,7 @@ def normal(row: Row) -> dict[str, str]:
     precision = usual_precision(device, mixed=node, formats=work.formats)
     stack = SUBMISSION if node else _PROGRAM
     settings = {} if node else {"host.launch_time": load_software(_PROGRAM).host.launch_time}
-    job = Job(device, devices, batch, precision, place=row.text("config") if node else "")
+    job = WorkloadRun(device, devices, batch, precision, place=row.text("config") if node else "")
     made = step_of(work, job, stack, settings).columns()
     if node:
         where = re.sub(r" run .*", "", row.text("config"))

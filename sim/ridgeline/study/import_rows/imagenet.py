@@ -25,9 +25,9 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.software.load import load_software
 from ridgeline.study.import_rows.names import device_in, find_name
 from ridgeline.study.import_rows.rules import rule, section
-from ridgeline.study.import_rows.runs import Step, grown, machine_for, rounds
+from ridgeline.study.import_rows.runs import CatalogueStep, grown, machine_for, rounds
 from ridgeline.study.relative import EFFICIENCY
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.study.written_fields import plan_text, written
 from ridgeline.workload.model import load_model
 
@@ -51,7 +51,7 @@ _CABLES_GBIT_S = {"edr": 100, "fdr": 54.5, "omni-path": 100, "qdr": 32}
 
 
 @dataclass(frozen=True)
-class Told:
+class SourceFacts:
     """What the source of a run says of it and its row does not.
 
     Attributes
@@ -88,12 +88,12 @@ class Told:
     source: str = ""
 
 
-def told(reference: str) -> Told:
+def told(reference: str) -> SourceFacts:
     """Return what is known of a run by the reference that tables give."""
     for row in _document():
         if reference.lower().startswith(tuple(row["ref"])):
-            return Told(**{name: value for name, value in row.items() if name != "ref"})
-    return Told()
+            return SourceFacts(**{name: value for name, value in row.items() if name != "ref"})
+    return SourceFacts()
 
 
 @cache
@@ -102,7 +102,7 @@ def _document() -> Any:
     return parse_yaml(text, "imagenet_told.yaml").data
 
 
-def normal(row: Row) -> dict[str, str]:
+def normal(row: MeasuredRow) -> dict[str, str]:
     """Return the step of a run, and how often it is done."""
     model, device, known = _network(row), _device(machine_words(row)), told(row.text("ref"))
     if _OTHER_OPTIMIZER in row.text("ref").lower():
@@ -151,7 +151,7 @@ def normal(row: Row) -> dict[str, str]:
     }
 
 
-def _network(row: Row) -> str:
+def _network(row: MeasuredRow) -> str:
     model = find_name("models", row.text("model"))
     if model is None:
         raise RidgelineError(f"no description of the network {row.text('model')}")
@@ -161,21 +161,21 @@ def _network(row: Row) -> str:
     return model
 
 
-def _relative(few: Step) -> str:
+def _relative(few: CatalogueStep) -> str:
     """Write the step that an efficiency is relative to, as ``--relative-to-one`` has it."""
     fields = {f"cluster.{path}": value for path, value in few.machine_fields.items()}
     return ";".join(filter(None, [plan_text(few.plan), f"machine={few.machine}", written(fields)]))
 
 
 def _step(
-    row: Row,
-    known: Told,
+    row: MeasuredRow,
+    known: SourceFacts,
     model: str,
     device: str,
     devices: int,
     batch: int,
     nodes: int | None = None,
-) -> Step:
+) -> CatalogueStep:
     """Return the step of so many devices of a row."""
     formats = row.text("precision") or known.formats
     plan: dict[str, Any] = {
@@ -204,7 +204,7 @@ def _step(
         plan |= {"zero_stage": known.zero_stage} if known.zero_stage else {}
         plan |= {"layers": layers} if layers else {}
     machine, fields = _machine(row, known, device, devices, nodes)
-    return Step(model, machine, plan, software, {}, fields, settings)
+    return CatalogueStep(model, machine, plan, software, {}, fields, settings)
 
 
 def _precision(formats: str, device: str) -> str:
@@ -214,7 +214,7 @@ def _precision(formats: str, device: str) -> str:
     return "fp16-mixed" if "mixed" in formats else "fp32"
 
 
-def _base(row: Row, devices: int, nodes: int | None, batch: int) -> tuple[int, int]:
+def _base(row: MeasuredRow, devices: int, nodes: int | None, batch: int) -> tuple[int, int]:
     """Return the devices that a row's efficiency is relative to, and their batch.
 
     Raises
@@ -234,7 +234,7 @@ def _base(row: Row, devices: int, nodes: int | None, batch: int) -> tuple[int, i
     return few, batch if "strong" in text else batch // devices * few
 
 
-def _is_read(row: Row, share: float | None) -> bool:
+def _is_read(row: MeasuredRow, share: float | None) -> bool:
     """Tell whether images a second are the figure of a row that counts, of which there is one.
 
     Not those that were computed from the time, nor those from memory beside an efficiency.
@@ -243,7 +243,7 @@ def _is_read(row: Row, share: float | None) -> bool:
     return not basis.startswith(_NOT_READ[: 1 if share is None else 2])
 
 
-def _batch(row: Row) -> int | None:
+def _batch(row: MeasuredRow) -> int | None:
     """Batch of a run, None if it is not given.
 
     Raises
@@ -257,7 +257,7 @@ def _batch(row: Row) -> int | None:
     return row.whole("batch")
 
 
-def machine_words(row: Row) -> str:
+def machine_words(row: MeasuredRow) -> str:
     """Return the words for the machine, whole where a table cuts them off and its note does not."""
     cell, note = row.text("accelerator"), row.values.get("note", "")
     return note.split(";")[0] if cell and note.startswith(cell) else cell
@@ -293,7 +293,7 @@ def _grouped(pattern: str, model: str, devices: int, batch: int) -> str:
 
 
 def _machine(
-    row: Row, known: Told, device: str, devices: int, nodes: int | None
+    row: MeasuredRow, known: SourceFacts, device: str, devices: int, nodes: int | None
 ) -> tuple[str, dict[str, Any]]:
     """Return a machine of such devices, and what to replace in it."""
     place = f"{machine_words(row)} {row.text('interconnect')}"

@@ -9,7 +9,7 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.study.import_rows import refused
 from ridgeline.study.import_rows.names import find_name
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.formats import AS
 
 READS = ("kind", "device", "precision", "pass_", "time_ms", "source")
@@ -31,7 +31,7 @@ _PASSES = {
 }
 
 
-def normal(row: Row) -> dict[str, str]:
+def normal(row: MeasuredRow) -> dict[str, str]:
     """Return what a kernel is called here; its op even if no more can be read."""
     op = {"op": _OPS.get(row.text("kind"), row.text("kind"))}
     try:
@@ -40,7 +40,7 @@ def normal(row: Row) -> dict[str, str]:
         return {**op, **refused(row, error)}
 
 
-def _named(row: Row) -> dict[str, str]:
+def _named(row: MeasuredRow) -> dict[str, str]:
     measured_ms, name = row.number("time_ms"), find_name("devices", row.text("device"))
     if measured_ms is None or measured_ms <= 0:
         return {"skip": "no measured time"}
@@ -56,7 +56,7 @@ def _named(row: Row) -> dict[str, str]:
     }
 
 
-def words_of(row: Row) -> dict[str, str]:
+def words_of(row: MeasuredRow) -> dict[str, str]:
     """Return the format that a program asks for, and the pass, in our words."""
     return {
         "asked": _FORMATS.get(row.text("precision"), row.text("precision")),

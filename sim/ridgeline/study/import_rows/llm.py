@@ -17,10 +17,10 @@ from ridgeline.errors import RidgelineError, nearest
 from ridgeline.study.import_rows.columns import translated
 from ridgeline.study.import_rows.machines import in_slices, machine_of
 from ridgeline.study.import_rows.names import device_in, near, network_in, unknown
-from ridgeline.study.import_rows.normalised import Step, loaded, number_of, whole_of
+from ridgeline.study.import_rows.normalised import NormalisedStep, loaded, number_of, whole_of
 from ridgeline.study.import_rows.rules import rule
 from ridgeline.study.import_rows.shapes import is_gated, layers_of
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 
 __all__ = ["READS", "normal", "translated"]
 
@@ -56,7 +56,7 @@ _COUNTED_AS_4_3 = 4 / 3  # hardware over model FLOPs with full recomputation
 _MEASURED = ("step_time_s", "tokens_per_s", "tokens_per_s_per_accel", "tflops_per_accel")
 
 
-def normal(row: Row) -> dict[str, str]:
+def normal(row: MeasuredRow) -> dict[str, str]:
     """Return the step of a row with the usual columns, and the time that was measured.
 
     Raises
@@ -88,7 +88,7 @@ def normal(row: Row) -> dict[str, str]:
     }
 
 
-def words_of(row: Row, step: Step, group: str, sweep: str) -> dict[str, str]:
+def words_of(row: MeasuredRow, step: NormalisedStep, group: str, sweep: str) -> dict[str, str]:
     """Return the columns of a step, its row's words and the groups that its error counts in."""
     model = row.text("model")
     own = {name: row.text(name) for name in ("id", "framework", "accelerator", "source")}
@@ -101,7 +101,7 @@ def words_of(row: Row, step: Step, group: str, sweep: str) -> dict[str, str]:
     }
 
 
-def _measured_s(row: Row, step: Step, devices: int, tokens: int) -> tuple[float, str]:
+def _measured_s(row: MeasuredRow, step: NormalisedStep, devices: int, tokens: int) -> tuple[float, str]:
     """Return the step time from the one metric of a row that is nearest to it, and its name."""
     name = next(name for name in _MEASURED if number_of(row, name))
     rate = number_of(row, name) or 0.0
@@ -114,7 +114,7 @@ def _measured_s(row: Row, step: Step, devices: int, tokens: int) -> tuple[float,
     return _of_rate_s(step, rate, devices), name
 
 
-def _of_rate_s(step: Step, teraflops: float, devices: int) -> float:
+def _of_rate_s(step: NormalisedStep, teraflops: float, devices: int) -> float:
     """Step time from FLOP/s a device, which may count what is done again.
 
     MaxText counts six for every parameter and token, those of embeddings, too, and half of those of
@@ -133,7 +133,7 @@ def _of_rate_s(step: Step, teraflops: float, devices: int) -> float:
     return float(flops * counted / (teraflops * 1e12 * devices))
 
 
-def step_of(row: Row) -> Step:
+def step_of(row: MeasuredRow) -> NormalisedStep:
     """Read what a row with the usual columns measured.
 
     Raises
@@ -143,7 +143,7 @@ def step_of(row: Row) -> Step:
     """
     facts = {name: row.text(name) for name in ("framework", "model", "source", "accelerator")}
     known = rule("unstated", {**facts, "cells": row.values, "other": row.values.get("other") or ""})
-    step = Step("", "", rule("software", facts)["software"])
+    step = NormalisedStep("", "", rule("software", facts)["software"])
     of_table = rule("unstated", {**facts, "accelerator": ""})
     _set_model(step, row, known, of_table)
     devices = _need(row, "n_accel")
@@ -157,7 +157,7 @@ def step_of(row: Row) -> Step:
     return step
 
 
-def machine_of_row(row: Row, devices: int) -> tuple[str, str, dict[str, Any]]:
+def machine_of_row(row: MeasuredRow, devices: int) -> tuple[str, str, dict[str, Any]]:
     """Return the device of a row, its machine, and what is replaced in that."""
     device = device_in(row.text("accelerator"))
     if device is None:
@@ -167,13 +167,13 @@ def machine_of_row(row: Row, devices: int) -> tuple[str, str, dict[str, Any]]:
     return device, name, dict(fields)
 
 
-def _slices(row: Row) -> int:
+def _slices(row: MeasuredRow) -> int:
     """Return the slices of a pod that a row was measured on: "2 x v5p-128"."""
     found = _SLICES.search(row.text("other")) if "other" in row.values else None
     return int(found[1]) if found else 1
 
 
-def _set_model(step: Step, row: Row, known: Mapping[str, Any], of_table: Mapping[str, Any]) -> None:
+def _set_model(step: NormalisedStep, row: MeasuredRow, known: Mapping[str, Any], of_table: Mapping[str, Any]) -> None:
     """Find the network of a row: by its name, if its shape is that one's, or by its shape."""
     hidden, heads = (whole_of(row, name) for name in ("hidden", "heads"))
     layers = whole_of(row, "n_layers")
@@ -228,7 +228,7 @@ def _set_model(step: Step, row: Row, known: Mapping[str, Any], of_table: Mapping
 
 
 def _set_plan(
-    step: Step, row: Row, devices: int, known: Mapping[str, Any], of_table: Mapping[str, Any]
+    step: NormalisedStep, row: MeasuredRow, devices: int, known: Mapping[str, Any], of_table: Mapping[str, Any]
 ) -> None:
     """Read the plan, of which a row's software has defaults where the row does not say it."""
     degrees = [name for name in ("tp", "pp", "cp", "ep", "dp", "sharding") if name in row.values]
@@ -263,7 +263,7 @@ def _set_plan(
         step.plan |= _schedule(step, row, chunks, pipeline)
 
 
-def _batch(step: Step, row: Row, data: int, micro: int | None) -> int:
+def _batch(step: NormalisedStep, row: MeasuredRow, data: int, micro: int | None) -> int:
     batch, accumulated = whole_of(row, "global_batch_seqs"), whole_of(row, "grad_accum")
     pipeline = _degree(row, "pp")
     if not batch and micro and (accumulated or pipeline == 1):
@@ -276,7 +276,7 @@ def _batch(step: Step, row: Row, data: int, micro: int | None) -> int:
     return batch
 
 
-def _precision(row: Row) -> str:
+def _precision(row: MeasuredRow) -> str:
     precision = row.text("precision").lower()
     multiplied = next((ours for name, ours in _PRECISIONS.items() if name in precision), None)
     if multiplied is None:
@@ -287,7 +287,7 @@ def _precision(row: Row) -> str:
     return multiplied
 
 
-def _recompute(step: Step, row: Row) -> dict[str, str]:
+def _recompute(step: NormalisedStep, row: MeasuredRow) -> dict[str, str]:
     """Read what the backward pass computes again; "selective" is what the software does by that."""
     usual = step.stack.plan.recompute
     if "recompute" not in row.values:
@@ -300,7 +300,7 @@ def _recompute(step: Step, row: Row) -> dict[str, str]:
     return {} if mode == (usual or "none") else {"recompute": mode}
 
 
-def _schedule(step: Step, row: Row, chunks: int, pipeline: int) -> dict[str, Any]:
+def _schedule(step: NormalisedStep, row: MeasuredRow, chunks: int, pipeline: int) -> dict[str, Any]:
     """Read the schedule of a pipeline, which some tables have in the name of the framework.
 
     Stages are cut between layers, equally many each, as Megatron-LM does; or embedding and
@@ -325,7 +325,7 @@ def _schedule(step: Step, row: Row, chunks: int, pipeline: int) -> dict[str, Any
     return plan if usual.stage_balance == cut else {**plan, "stage_balance": cut}
 
 
-def _sharding(row: Row) -> int | None:
+def _sharding(row: MeasuredRow) -> int | None:
     """Read how far the state is shared; what is not known is a reason to skip the row."""
     text = row.text("sharding").lower() if "sharding" in row.values else ""
     if text in {"", "none", "ddp"}:
@@ -336,7 +336,7 @@ def _sharding(row: Row) -> int | None:
     raise RidgelineError(f"unknown sharding {row.text('sharding')}")
 
 
-def _set_settings(step: Step, row: Row, known: Mapping[str, Any]) -> None:
+def _set_settings(step: NormalisedStep, row: MeasuredRow, known: Mapping[str, Any]) -> None:
     """Find what the row's program did otherwise than its software by default."""
     settings = step.settings
     # What is behind a condition, or looked for by a coordinator, is not of these programs' steps.
@@ -368,7 +368,7 @@ _KNOWN = {
 }
 
 
-def _vocabulary(row: Row) -> int | None:
+def _vocabulary(row: MeasuredRow) -> int | None:
     text = row.text("vocab").lower() if "vocab" in row.values else ""
     thousands = text.removesuffix("k")
     if thousands != text and thousands.isdecimal():
@@ -376,7 +376,7 @@ def _vocabulary(row: Row) -> int | None:
     return whole_of(row, "vocab")
 
 
-def _degree(row: Row, name: str) -> int:
+def _degree(row: MeasuredRow, name: str) -> int:
     """Return a degree of parallelism; 1 where none is given."""
     value = whole_of(row, name)
     if value == 0:
@@ -384,7 +384,7 @@ def _degree(row: Row, name: str) -> int:
     return value or 1
 
 
-def _need(row: Row, name: str) -> int:
+def _need(row: MeasuredRow, name: str) -> int:
     value = whole_of(row, name)
     if not value:
         raise RidgelineError(f"the column {name} is not given")

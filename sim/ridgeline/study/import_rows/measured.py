@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ridgeline.study.validate import measured
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.study.validate.suites import find_suite
 
 IMPORTS = False
@@ -17,6 +17,6 @@ MORE = {
 }  # fmt: skip
 
 
-def normal(_: Row) -> dict[str, str]:
+def normal(_: MeasuredRow) -> dict[str, str]:
     """Return nothing: the row is read as it stands."""
     return {}

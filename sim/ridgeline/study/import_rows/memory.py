@@ -15,9 +15,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.parallel.plans.resolved import resolved
 from ridgeline.parallel.plans.text import make_plan, plan_fields
 from ridgeline.study.import_rows import columns, llm
-from ridgeline.study.import_rows.normalised import Step, number_of
+from ridgeline.study.import_rows.normalised import NormalisedStep, number_of
 from ridgeline.study.import_rows.rules import rule
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.study.written_fields import plan_text
 
 READS = ("model", "accelerator", "n_accel", "mem_GB_per_accel", "source")
@@ -52,12 +52,12 @@ _OF_ZERO = "V100-SXM3-32GB"
 _STEADY = 4  # micro-batches for each stage, where a table has none: more do not add memory
 
 
-def translated(row: Row) -> Row:
+def translated(row: MeasuredRow) -> MeasuredRow:
     """Give a row of any form of table the usual columns."""
     return columns.translated(_of_techniques(row))
 
 
-def normal(row: Row) -> dict[str, str]:
+def normal(row: MeasuredRow) -> dict[str, str]:
     """Return the step of a row with the usual columns, and the memory that was measured.
 
     Raises
@@ -95,13 +95,13 @@ def normal(row: Row) -> dict[str, str]:
     return {**llm.words_of(row, step, what, sweep), **si}
 
 
-def _is_whole(step: Step) -> bool:
+def _is_whole(step: NormalisedStep) -> bool:
     """Tell whether nothing is computed again and no positions are shared."""
     again = step.plan.get("recompute", step.stack.plan.recompute or "none")
     return again == "none" and "sequence" not in step.plan and not step.stack.plan.sequence
 
 
-def _shorten(step: Step) -> None:
+def _shorten(step: NormalisedStep) -> None:
     """Leave out micro-batches that only repeat what those before hold."""
     plan = resolved(make_plan(plan_fields(plan_text(step.plan))), step.stack)
     few = min(plan.micro_batches, _STEADY * plan.pipeline)
@@ -112,7 +112,7 @@ def _shorten(step: Step) -> None:
         step.plan |= {"global_batch": batch, **size}
 
 
-def _of_zero(row: Row) -> tuple[Step, float]:
+def _of_zero(row: MeasuredRow) -> tuple[NormalisedStep, float]:
     """Read a model of so many parameters, as states of each of a transformer's."""
     stage = _ZERO_STAGES.get(row.text("technique").lower().removeprefix("zero "))
     size = re.fullmatch(r"(\d+(?:\.\d+)?) ?([bt])", row.text("model").lower())
@@ -120,16 +120,16 @@ def _of_zero(row: Row) -> tuple[Step, float]:
     if stage is None or size is None or not ranks:
         raise RidgelineError("the parameters, the stage of ZeRO or the devices are not given")
     known = {**row.values, "accelerator": row.text("accelerator") or _OF_ZERO}
-    device, machine, fields = llm.machine_of_row(Row(row.file, row.line, known), ranks)
+    device, machine, fields = llm.machine_of_row(MeasuredRow(row.file, row.line, known), ranks)
     software = rule("software", {"framework": row.text("framework")})["software"]
-    step = Step(_TRANSFORMER, machine, software, machine_fields=fields, device=device)
+    step = NormalisedStep(_TRANSFORMER, machine, software, machine_fields=fields, device=device)
     step.plan = {"data": ranks, "global_batch": ranks, "zero_stage": stage,
                  "precision": "fp16-mixed"}  # fmt: skip
     step.infer(f"a transformer such as {_TRANSFORMER}")
     return step, float(size[1]) * {"b": 1e9, "t": 1e12}[size[2]]
 
 
-def _of_techniques(row: Row) -> Row:
+def _of_techniques(row: MeasuredRow) -> MeasuredRow:
     """Give a row of techniques and quantities the columns of tables about language models."""
     if "technique" not in row.values:
         return row
@@ -149,7 +149,7 @@ def _of_techniques(row: Row) -> Row:
     data = max((_whole(row.text("n_accel")) or ranks) // ranks, 1)
     steady = _STEADY * stages if stages > 1 else 1
     batch = found["GBS"] or str(data * size * int(found["m"] or steady))
-    return Row(row.file, row.line, {
+    return MeasuredRow(row.file, row.line, {
         **row.values,
         "mem_GB_per_accel": row.text("value"),
         "of": of,
@@ -162,9 +162,9 @@ def _of_techniques(row: Row) -> Row:
     })  # fmt: skip
 
 
-def _without(row: Row, why: str) -> Row:
+def _without(row: MeasuredRow, why: str) -> MeasuredRow:
     """Leave a row without a measurement that could be compared, and say why."""
-    return Row(row.file, row.line, {**row.values, "mem_GB_per_accel": "", "why": why})
+    return MeasuredRow(row.file, row.line, {**row.values, "mem_GB_per_accel": "", "why": why})
 
 
 def _unknown(words: str) -> str | None:

@@ -17,8 +17,8 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.import_rows.names import device_in
 from ridgeline.study.import_rows.runs import (
     SUBMISSION,
-    Job,
-    Run,
+    WorkloadRun,
+    MlperfRun,
     Workload,
     renamed,
     run_of,
@@ -26,7 +26,7 @@ from ridgeline.study.import_rows.runs import (
     usual_precision,
 )
 from ridgeline.study.validate.convergence import is_another_unit, reference_amount
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 
 READS = (
     "round", "benchmark", "system", "accelerator", "n_accel", "global_batch_size",
@@ -42,7 +42,7 @@ _NONE = ("N/A", "NA")  # accelerators
 _COUNTED_NODE = re.compile(r"(?:(\d+)\s*x\s*)?[a-z]+\d+", re.IGNORECASE)  # "2xC4140", "DSS8440"
 
 
-def normal(row: Row) -> dict[str, str]:
+def normal(row: MeasuredRow) -> dict[str, str]:
     """Return the step of a run, and how often it is done."""
     round_ = row.text("round")
     benchmark = renamed(row.text("benchmark"), round_)
@@ -65,7 +65,7 @@ def normal(row: Row) -> dict[str, str]:
     precision = usual_precision(device, mixed=True, formats=work.formats)
     accumulated = row.whole("grad_accum") if "grad_accum" in row.values else None
     trained = devices if "tensor" in work.plan else _training(work, devices, batch)
-    job = Job(
+    job = WorkloadRun(
         device, trained, batch, precision, _nodes(row) if trained == devices else None,
         accumulated or 1, bool(accumulated), row.text("system"),
     )  # fmt: skip
@@ -89,14 +89,14 @@ def normal(row: Row) -> dict[str, str]:
     }
 
 
-def _device(row: Row) -> str | None:
+def _device(row: MeasuredRow) -> str | None:
     """Return what trained: the processors, where a row says that there was nothing else."""
     if row.text("accelerator") in _NONE and "host_cpu" in row.values:
         return device_in(row.text("host_cpu"))
     return device_in(row.text("accelerator")) or device_in(row.text("system"))
 
 
-def _chips(row: Row) -> int | None:
+def _chips(row: MeasuredRow) -> int | None:
     """Return how many devices took part: names of slices of TPU v2 and v3 count cores."""
     devices, cores = row.whole("n_accel"), _CORES.fullmatch(row.text("accelerator"))
     in_node = row.whole("accel_per_node") if "accel_per_node" in row.values else None
@@ -105,7 +105,7 @@ def _chips(row: Row) -> int | None:
     return devices // 2 if devices and cores and devices == int(cores[1]) else devices
 
 
-def _nodes(row: Row) -> int | None:
+def _nodes(row: MeasuredRow) -> int | None:
     """Return how many nodes took part: what the row says, else what the system's name counts."""
     nodes = row.whole("n_nodes") if "n_nodes" in row.values else None
     if not nodes and not row.whole("n_accel"):
@@ -126,7 +126,7 @@ def _training(work: Workload, devices: int, batch: int) -> int:
     return batch * (sharing if work.shared else 1)
 
 
-def _samples(row: Row, run: Run, batch: int) -> float:
+def _samples(row: MeasuredRow, run: MlperfRun, batch: int) -> float:
     """Return how many samples were trained with: what the row says, else what references needed.
 
     Raises
@@ -149,7 +149,7 @@ def _samples(row: Row, run: Run, batch: int) -> float:
     return usual
 
 
-def _usual_samples(row: Row, run: Run, batch: int) -> float | None:
+def _usual_samples(row: MeasuredRow, run: MlperfRun, batch: int) -> float | None:
     """Return what reference runs needed; None if there are none, or their target was another."""
     if row.text("round") < _REFERENCES_SINCE:
         return None

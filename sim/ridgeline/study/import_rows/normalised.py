@@ -15,7 +15,7 @@ from ridgeline.parallel.plans.stack_choice import refusals
 from ridgeline.parallel.plans.text import make_plan, plan_fields
 from ridgeline.software.load import load_software
 from ridgeline.software.stack import Stack
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.study.written_fields import plan_text, written
 from ridgeline.workload.model import Model, load_model
 
@@ -28,7 +28,7 @@ _UNITS = {
 
 
 @dataclass
-class Step:
+class NormalisedStep:
     """A training step that a row measured, by the names of the catalogue.
 
     Attributes
@@ -142,12 +142,12 @@ def machine(name: str, key: str, **fields: Any) -> Cluster:
     return _machines[name, key]
 
 
-def number_of(row: Row, name: str) -> float | None:
+def number_of(row: MeasuredRow, name: str) -> float | None:
     """Return a field as a number; None if it is empty or its column is missing."""
     return row.number(name) if name in row.values else None
 
 
-def whole_of(row: Row, name: str) -> int | None:
+def whole_of(row: MeasuredRow, name: str) -> int | None:
     """Return a field as a whole number; None if it is empty or its column is missing.
 
     A number with more words behind it, "50688 (50257 padded)" or "16/device", is that number.

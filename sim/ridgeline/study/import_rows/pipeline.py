@@ -13,7 +13,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from ridgeline.parallel.stages.schedules import zero_bubble_2p
-from ridgeline.study.validate.rows import SHIPPED, Row, read_rows
+from ridgeline.study.validate.rows import SHIPPED, MeasuredRow, read_rows
 
 READS = ("model", "schedule", "partitions", "micro_batches", "quantity", "value", "source")
 _NAMES = {
@@ -34,7 +34,7 @@ _TABLES = (Path("gemm_kernels.csv"), SHIPPED / "stages.csv")
 Columns = dict[str, str]
 
 
-def normal(row: Row) -> Columns:
+def normal(row: MeasuredRow) -> Columns:
     """Return the schedule of a row and the times of its stages."""
     if row.text("quantity") != "bubble_rate":
         return {"skip": f"{row.text('quantity')} needs more than the times of the stages"}
@@ -51,7 +51,7 @@ def normal(row: Row) -> Columns:
     return {**made, **times}
 
 
-def _stage(row: Row, key: tuple[str, int, int]) -> Columns | None:
+def _stage(row: MeasuredRow, key: tuple[str, int, int]) -> Columns | None:
     """Return the times of a stage, from the row or from a table."""
     if all(row.text(name) for name in _TIMES):
         sizes = [row.number(name) if name in row.values else None for name in _SIZES]

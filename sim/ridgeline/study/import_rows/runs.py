@@ -30,7 +30,7 @@ _NO_TIME = ("memory.", "reporting.", "input.")  # settings that change no time o
 
 
 @dataclass(frozen=True)
-class Step:
+class CatalogueStep:
     """A training step by catalogue names.
 
     Attributes
@@ -148,7 +148,7 @@ class Workload:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class WorkloadRun:
     """How a workload is run.
 
     Attributes
@@ -170,7 +170,7 @@ class Job:
     place: str = ""
 
 
-def step_of(work: Workload, job: Job, stack: str, settings: Mapping[str, Any]) -> Step:
+def step_of(work: Workload, job: WorkloadRun, stack: str, settings: Mapping[str, Any]) -> CatalogueStep:
     """Return one training step of a workload.
 
     Degrees of the plan that the workload gives are taken as far as there are devices; the rest is
@@ -182,14 +182,14 @@ def step_of(work: Workload, job: Job, stack: str, settings: Mapping[str, Any]) -
         If the batch cannot be divided, or there is no machine with so many devices.
     """
 
-    def step(**more: Any) -> Step:
+    def step(**more: Any) -> CatalogueStep:
         degrees = {**work.plan, **({"tensor": more.pop("tensor")} if "tensor" in more else {})}
         machine, fields = machine_for(job.device, job.devices, job.nodes, job.place)
         if job.devices > 1:
             fields["device_speed_std"] = 0.0
         plan = _plan(work, job, degrees, {**work.options, **more})
         own = {**settings, **work.software}
-        return Step(work.model, machine, plan, stack, work.fields, fields, own)
+        return CatalogueStep(work.model, machine, plan, stack, work.fields, fields, own)
 
     shared_by, rest = divmod(job.devices * job.accumulated, job.batch)
     if work.fewer and job.told and shared_by and not rest:
@@ -202,7 +202,7 @@ def step_of(work: Workload, job: Job, stack: str, settings: Mapping[str, Any]) -
 
 
 def _plan(
-    work: Workload, job: Job, degrees: Mapping[str, int], options: Mapping[str, Any]
+    work: Workload, job: WorkloadRun, degrees: Mapping[str, int], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the fields of a plan with these degrees of parallelism."""
     rest, left = divmod(job.devices, math.prod(degrees.values()))
@@ -227,7 +227,7 @@ def _plan(
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class MlperfRun:
     """A whole run of MLPerf Training (``runs.yaml``, ``runs``).
 
     Attributes
@@ -268,7 +268,7 @@ class Run:
     unpadded: Mapping[str, Any] | None = None
     narrow: str = ""
 
-    def on(self, device: str) -> Run:
+    def on(self, device: str) -> MlperfRun:
         """Return the run as programs for a device do it."""
         for row in _document()["programs"]:
             benchmarks = row.get("benchmarks", [self.name])
@@ -301,7 +301,7 @@ class Run:
 _OF_WORK = ("plan", "formats", "options", "software")
 
 
-def run_of(benchmark: str) -> Run:
+def run_of(benchmark: str) -> MlperfRun:
     """Find a benchmark of MLPerf Training.
 
     Raises
@@ -316,7 +316,7 @@ def run_of(benchmark: str) -> Run:
     own = {name: row[name] for name in _OF_WORK if name in row}
     work = replace(work, fields={**work.fields, **row.get("fields", {})}, **_listed(own))
     more = {n: v for n, v in row.items() if n not in {*_OF_WORK, "network", "fields"}}
-    return Run(benchmark, work, **more)
+    return MlperfRun(benchmark, work, **more)
 
 
 def workload(name: str) -> Workload:

@@ -11,9 +11,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.import_rows.lengths import longest, of_two_languages
 from ridgeline.study.import_rows.machines import machine_of
 from ridgeline.study.import_rows.names import device_in, find_name, unknown
-from ridgeline.study.import_rows.normalised import Step, defaults, loaded
+from ridgeline.study.import_rows.normalised import NormalisedStep, defaults, loaded
 from ridgeline.study.import_rows.rules import Facts, rule, section
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.numerics import PRECISIONS
 
 READS = (
@@ -35,7 +35,7 @@ _NOT_THEIRS = (
 _BATCH = re.compile(r";? *batch size *= *\d+ *(\(max\))?", re.IGNORECASE)  # a column has it, too
 
 
-def normal(row: Row) -> dict[str, str]:
+def normal(row: MeasuredRow) -> dict[str, str]:
     """Return the step of a row by itself: of one device, or of several that are compared with none.
 
     Raises
@@ -61,14 +61,14 @@ def normal(row: Row) -> dict[str, str]:
     }
 
 
-def of_table(rows: Iterable[Row]) -> Callable[[Row], dict[str, str]]:
+def of_table(rows: Iterable[MeasuredRow]) -> Callable[[MeasuredRow], dict[str, str]]:
     """Return what reads the rows of a table, some of which are compared with others."""
     from ridgeline.study.import_rows.beside import Alone
 
     return Alone(rows).normal
 
 
-def facts_of(row: Row) -> dict[str, Any]:
+def facts_of(row: MeasuredRow) -> dict[str, Any]:
     """Return the words of a row that rules ask for."""
     names = ("framework", "model", "source", "variant", "suite")
     facts = {name: row.text(name) for name in names}
@@ -90,7 +90,7 @@ def network_of(model: str, variant: str, source: str) -> str | None:
     return find_name("models", f"{model} {variant}", model, variant)
 
 
-def quantity_of(row: Row, step: Step) -> str:
+def quantity_of(row: MeasuredRow, step: NormalisedStep) -> str:
     """Return the quantity of a result in a row's unit.
 
     Raises
@@ -110,7 +110,7 @@ def quantity_of(row: Row, step: Step) -> str:
     raise RidgelineError(f"the unit {unit} is not one of the simulation")
 
 
-def step_of(row: Row) -> Step:
+def step_of(row: MeasuredRow) -> NormalisedStep:
     """Read what a row measured.
 
     Raises
@@ -144,7 +144,7 @@ def step_of(row: Row) -> Step:
     devices, batch = row.whole("n_accel"), row.whole("batch_per_accel")
     if not devices or not batch:
         raise RidgelineError("the number of devices or the batch is not given")
-    step = Step(model, "", rule("software", facts)["software"])
+    step = NormalisedStep(model, "", rule("software", facts)["software"])
     _set_fields(step, row, facts)
     if counted := section("counted_in_tokens").get(model):
         batch = max(1, batch // int(loaded(model).description[counted]))
@@ -166,7 +166,7 @@ def step_of(row: Row) -> Step:
     return step
 
 
-def _set_fields(step: Step, row: Row, facts: Facts) -> None:
+def _set_fields(step: NormalisedStep, row: MeasuredRow, facts: Facts) -> None:
     """Find sizes of samples, which a row states or its program has, as fields of the network."""
     sizes = rule("fed", facts).get("fields", {})
     if sizes:
@@ -174,7 +174,7 @@ def _set_fields(step: Step, row: Row, facts: Facts) -> None:
     step.fields = {**sizes, **_lengths(row, facts)}
 
 
-def _lengths(row: Row, facts: Facts) -> dict[str, int]:
+def _lengths(row: MeasuredRow, facts: Facts) -> dict[str, int]:
     """Return the lengths of sequences that a row states."""
     network = loaded(facts["network"]).description
     length = row.whole("seq_len") if "seq_len" in row.values else None
@@ -198,7 +198,7 @@ def _lengths(row: Row, facts: Facts) -> dict[str, int]:
     return {"sequence": length, "masked": masked}  # as large a share as of the network's own length
 
 
-def _set_plan(step: Step, facts: Facts, devices: int, batch: int, accumulated: int) -> None:
+def _set_plan(step: NormalisedStep, facts: Facts, devices: int, batch: int, accumulated: int) -> None:
     """Set the plan; tables give what a device holds at a time."""
     step.plan = {"data": devices} if devices > 1 else {}
     step.plan |= {"global_batch": batch * accumulated * devices, "precision": facts["precision"]}
@@ -215,7 +215,7 @@ def _set_plan(step: Step, facts: Facts, devices: int, batch: int, accumulated: i
     step.plan |= {"zero_stage": 0} if usual.zero_stage else {}
 
 
-def _set_settings(step: Step, row: Row, facts: Facts) -> None:
+def _set_settings(step: NormalisedStep, row: MeasuredRow, facts: Facts) -> None:
     """Find what the row's program does otherwise than its software by default."""
     stack, settings = step.stack, step.settings
     primitive = bool(rule("primitives", {**facts, "compiled": compiled(row)}))
@@ -235,7 +235,7 @@ def _set_settings(step: Step, row: Row, facts: Facts) -> None:
 
 
 def _set_shared(
-    step: Step, row: Row, facts: Facts, samples: int, accumulated: int, devices: int
+    step: NormalisedStep, row: MeasuredRow, facts: Facts, samples: int, accumulated: int, devices: int
 ) -> None:
     """Find which batches share an update, and what the device waits for in the middle of a step."""
     together = int(rule("update_batches", facts).get("batch", 0))
@@ -253,7 +253,7 @@ def _set_shared(
         step.infer("step_wait", "what its program computes on the host")
 
 
-def compiled(row: Row) -> bool | None:
+def compiled(row: MeasuredRow) -> bool | None:
     """Return whether a table says that XLA was used; None if it says nothing of it."""
     if found := re.search(r"\b(with|without) ?xla\b", row.text("variant").lower()):
         return found[1] == "with"
@@ -261,7 +261,7 @@ def compiled(row: Row) -> bool | None:
     return {"on": True, "yes": True, "off": False, "no": False}.get(xla)
 
 
-def _set_input(step: Step, row: Row, facts: Facts) -> None:
+def _set_input(step: NormalisedStep, row: MeasuredRow, facts: Facts) -> None:
     """Find how the row's program prepares photographs, where its data are real."""
     host = step.cluster.nodes.host
     real = row.text("data").startswith("real")

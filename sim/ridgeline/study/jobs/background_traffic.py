@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ridgeline.engine.builder import Phase, ProgramBuilder
+from ridgeline.engine.builder import WorkPhase, ProgramBuilder
 from ridgeline.engine.program import Program
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network.routing import routes
@@ -106,10 +106,10 @@ def traffic_program(
         if of.message is None:
             size = flow.rate_bytes_per_s * until_s
             own = builder.add_resource(f"rate of flow {number}", flow.rate_bytes_per_s)
-            row = builder.add_cost([Phase(latency_s, {**dict.fromkeys(used, size), own: size})])
+            row = builder.add_cost([WorkPhase(latency_s, {**dict.fromkeys(used, size), own: size})])
             builder.add_task(MESSAGE, of.name, cost=row, stream=stream)
             continue
-        row = builder.add_cost([Phase(latency_s, dict.fromkeys(used, of.message))])
+        row = builder.add_cost([WorkPhase(latency_s, dict.fromkeys(used, of.message))])
         clock = builder.add_stream(f"arrivals of {flow.source}->{flow.target}", number)
         draw = np.random.default_rng([of.seed, number])
         at_s = 0.0
@@ -119,7 +119,7 @@ def traffic_program(
             at_s += gap_s
             if at_s >= until_s:
                 break
-            wait = builder.add_cost([Phase(gap_s)])
+            wait = builder.add_cost([WorkPhase(gap_s)])
             arrived = builder.add_task("arrival", of.name, cost=wait, stream=clock, deps=before)
             before = (arrived,)
             builder.add_task(MESSAGE, of.name, cost=row, stream=stream, deps=before)

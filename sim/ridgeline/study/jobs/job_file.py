@@ -22,7 +22,7 @@ Seed = Annotated[int, Field(ge=0)]
 Where = str | list[int | str]
 
 
-class Job(Strict):
+class TrainingJob(Strict):
     """A training job: what is trained, how it is distributed, and on which devices."""
 
     name: str = Field(min_length=1)
@@ -95,7 +95,7 @@ class JobFile(Strict):
     seed: Seed = 0
     """Of random placements."""
     arrivals: Arrivals | None = None
-    jobs: list[Job] = Field(min_length=1)
+    jobs: list[TrainingJob] = Field(min_length=1)
     background: list[Background] = Field(default_factory=list)
 
 
@@ -178,13 +178,13 @@ def jobs_of(file: JobFile, placement: str | None = None) -> list[OneJob]:
     return found
 
 
-def _names(job: Job) -> list[str]:
+def _names(job: TrainingJob) -> list[str]:
     if job.count == 1:
         return [job.name]
     return [f"{job.name}-{i + 1}" for i in range(job.count)]
 
 
-def _where(job: Job, file: JobFile, placement: str | None) -> str | tuple[str | int, ...]:
+def _where(job: TrainingJob, file: JobFile, placement: str | None) -> str | tuple[str | int, ...]:
     asked = job.placement
     if asked is None:
         return placement or file.placement

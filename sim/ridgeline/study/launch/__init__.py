@@ -10,11 +10,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from ridgeline.errors import ConfigError, nearest
-from ridgeline.study.launch.job import Draft, LaunchJob, Setting
+from ridgeline.study.launch.job import LaunchDraft, LaunchJob, Setting
 from ridgeline.study.launch.registry import Reader, known_readers
-from ridgeline.study.launch.sources import Source, open_source
+from ridgeline.study.launch.sources import LaunchSource, open_source
 
-__all__ = ["Draft", "LaunchJob", "Setting", "frameworks", "launch_choices", "read_launch"]
+__all__ = ["LaunchDraft", "LaunchJob", "Setting", "frameworks", "launch_choices", "read_launch"]
 
 
 def frameworks() -> list[str]:
@@ -58,7 +58,7 @@ def launch_choices(path: str | Path, *, framework: str | None = None) -> tuple[s
     return _reader(source, framework).choices(source)
 
 
-def _reader(source: Source, framework: str | None) -> Reader:
+def _reader(source: LaunchSource, framework: str | None) -> Reader:
     known = known_readers()
     if framework is not None:
         if framework not in known:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ridgeline.config import read_text, read_yaml
 from ridgeline.study.launch import deepspeed, fsdp, tables
-from ridgeline.study.launch.job import Draft
-from ridgeline.study.launch.sources import Source
+from ridgeline.study.launch.job import LaunchDraft
+from ridgeline.study.launch.sources import LaunchSource
 
 _NAME = "accelerate"
 _ONE_DEVICE = {"no", "multi_gpu", "multi_npu", "multi_xpu", "multi_mlu", "multi_hpu", "multi_cpu"}
@@ -21,7 +21,7 @@ _MESH = {
 _BESIDE = "parallelism_config.parallelism_config_"
 
 
-def fill(draft: Draft) -> tuple[int | None, int | None]:
+def fill(draft: LaunchDraft) -> tuple[int | None, int | None]:
     """Read a configuration file into a draft; return micro-batch and accumulation where given."""
     kind = (draft.text("distributed_type", "software, {}") or "no").lower()
     draft.devices = tables.count(draft, "num_processes", "devices={}")
@@ -60,7 +60,7 @@ def fill(draft: Draft) -> tuple[int | None, int | None]:
     return found
 
 
-def beside(draft: Draft, path: str, where: str) -> tuple[int | None, int | None]:
+def beside(draft: LaunchDraft, path: str, where: str) -> tuple[int | None, int | None]:
     """Read a configuration of accelerate that another file is launched with.
 
     Raises
@@ -75,7 +75,7 @@ def beside(draft: Draft, path: str, where: str) -> tuple[int | None, int | None]
             f"accelerate's settings are in {Path(path).name}, which does not lie beside this file",
             where,
         )
-    other = Draft(Source(str(file), read_text(file), draft.source.set_), _NAME)
+    other = LaunchDraft(LaunchSource(str(file), read_text(file), draft.source.set_), _NAME)
     tables.say_all(other, other.source.yaml)
     found = fill(other)
     if "mixed_precision" not in other and other.software != "deepspeed":
@@ -89,14 +89,14 @@ def beside(draft: Draft, path: str, where: str) -> tuple[int | None, int | None]
     return found
 
 
-def _check_one(draft: Draft, kind: str) -> None:
+def _check_one(draft: LaunchDraft, kind: str) -> None:
     other = {"deepspeed": "fsdp_config", "fsdp": "deepspeed_config"}.get(kind)
     named = next((each for each in draft.said if other and each.startswith(f"{other}.")), None)
     if named is not None:
         raise draft.error(f"distributed_type is {kind.upper()}, but there is a {other}", named)
 
 
-def _deepspeed(draft: Draft) -> tuple[int | None, int | None]:
+def _deepspeed(draft: LaunchDraft) -> tuple[int | None, int | None]:
     at = "deepspeed_config."
     draft.software = "deepspeed"
     file = draft.text(f"{at}deepspeed_config_file", "DeepSpeed's configuration {}")
@@ -121,7 +121,7 @@ def _deepspeed(draft: Draft) -> tuple[int | None, int | None]:
     return None, tables.count(draft, f"{at}gradient_accumulation_steps", "accumulation of {}")
 
 
-def _megatron(draft: Draft) -> None:
+def _megatron(draft: LaunchDraft) -> None:
     at = "megatron_lm_config.megatron_lm_"
     draft.software = "megatron-core"
     plan = draft.plan
@@ -134,7 +134,7 @@ def _megatron(draft: Draft) -> None:
         plan["zero_stage"] = 1
 
 
-def _precision(draft: Draft) -> None:
+def _precision(draft: LaunchDraft) -> None:
     word = draft.text("mixed_precision", "plan.precision: {}")
     if draft.flag("fp16", "plan.precision=fp16-mixed: {}"):
         word = word or "fp16"
@@ -160,7 +160,7 @@ def _precision(draft: Draft) -> None:
     draft.plan["precision"] = precision
 
 
-def _compiled(draft: Draft) -> None:
+def _compiled(draft: LaunchDraft) -> None:
     backend = tables.word(draft, "dynamo_config.dynamo_backend", "software, compiler {}")
     backend = backend or tables.word(draft, "dynamo_backend", "software, compiler {}")
     if backend in {None, "no", "eager"}:

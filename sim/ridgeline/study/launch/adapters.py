@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from ridgeline.study.launch import shape
-from ridgeline.study.launch.job import Draft
+from ridgeline.study.launch.job import LaunchDraft
 
 _LAYERS = {
     "q_proj": "*.attention.query", "k_proj": "*.attention.key", "v_proj": "*.attention.value",
@@ -33,7 +33,7 @@ _SHARED = {
 
 
 def fill(
-    draft: Draft, rank: int, targets: Iterable[str], dropout: float, where: str
+    draft: LaunchDraft, rank: int, targets: Iterable[str], dropout: float, where: str
 ) -> tuple[str, ...]:
     """Give the network adapters, and return the targets that it has no product for.
 
@@ -91,7 +91,7 @@ def products(pattern: str) -> tuple[str, ...]:
     )
 
 
-def frozen_bits(draft: Draft, bits: int) -> None:
+def frozen_bits(draft: LaunchDraft, bits: int) -> None:
     """Say that frozen weights of fewer bits count as they are computed with."""
     draft.note(
         f"frozen weights have {bits} bits there; they count 16 here, and unpacking them takes no"

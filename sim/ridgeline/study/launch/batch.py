@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ridgeline.study.launch import shape
-from ridgeline.study.launch.job import Draft
+from ridgeline.study.launch.job import LaunchDraft
 from ridgeline.study.launch.tables import devices_given
 
 Where = Mapping[str, tuple[str, ...]]
 """Settings behind what a message is about: "devices", "data", "global_batch", ..."""
 
 
-def settle(draft: Draft, micro: int | None, accumulation: int | None, where: Where) -> None:
+def settle(draft: LaunchDraft, micro: int | None, accumulation: int | None, where: Where) -> None:
     """Fill the batch and the degree of data parallelism as far as the file tells them.
 
     A number of devices that the user gives counts where the file has none. What cannot be known
@@ -68,7 +68,7 @@ def settle(draft: Draft, micro: int | None, accumulation: int | None, where: Whe
     plan["global_batch"] = batch
 
 
-def _check_experts(draft: Draft, where: Where) -> None:
+def _check_experts(draft: LaunchDraft, where: Where) -> None:
     degree = draft.plan.get("expert") or 1
     own = draft.model_fields.get("mixture")
     listed = shape.shapes().get(draft.model, {}) if draft.model and degree > 1 else {}
@@ -83,20 +83,20 @@ def _check_experts(draft: Draft, where: Where) -> None:
     )
 
 
-def _model_ranks(draft: Draft) -> int:
+def _model_ranks(draft: LaunchDraft) -> int:
     ranks = 1
     for part in ("tensor", "pipeline", "context"):
         ranks *= draft.plan.get(part) or 1
     return ranks
 
 
-def _devices_of(draft: Draft) -> int | None:
+def _devices_of(draft: LaunchDraft) -> int | None:
     if "data" in draft.plan:
         return int(draft.plan["data"]) * _model_ranks(draft)
     return devices_given(draft)
 
 
-def _ask(draft: Draft, micro: int | None, accumulation: int | None, stated: int | None) -> None:
+def _ask(draft: LaunchDraft, micro: int | None, accumulation: int | None, stated: int | None) -> None:
     ask = "the file does not say how many devices there are: give it (--devices N)"
     if stated is None and micro is not None:
         ranks = _model_ranks(draft)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from ridgeline.study.launch import optimizers, tables
-from ridgeline.study.launch.job import Draft
+from ridgeline.study.launch.job import LaunchDraft
 
 _WORDS = {"bf16-mixed": ("bf16.enabled", "bfloat16.enabled"), "fp16-mixed": ("fp16.enabled",)}
 OFFLOAD = (
@@ -33,7 +33,7 @@ class Batch:
     accumulation: int | None
 
 
-def take(draft: Draft, prefix: str = "") -> Batch:
+def take(draft: LaunchDraft, prefix: str = "") -> Batch:
     """Read what a draft has of a DeepSpeed configuration into its plan and software.
 
     Parameters
@@ -71,7 +71,7 @@ def take(draft: Draft, prefix: str = "") -> Batch:
     return batch
 
 
-def _stage(draft: Draft, prefix: str) -> None:
+def _stage(draft: LaunchDraft, prefix: str) -> None:
     name = f"{prefix}zero_optimization.stage"
     stage = draft.integer(name, "plan.zero_stage={}") if draft.value(name) != "auto" else None
     whole = f"{prefix}zero_optimization"
@@ -86,7 +86,7 @@ def _stage(draft: Draft, prefix: str) -> None:
     draft.software = "deepspeed"
 
 
-def _precision(draft: Draft, prefix: str) -> None:
+def _precision(draft: LaunchDraft, prefix: str) -> None:
     on: dict[str, str] = {}
     for precision, names in _WORDS.items():
         for name in names:
@@ -104,7 +104,7 @@ def _precision(draft: Draft, prefix: str) -> None:
     draft.ignore(f"{prefix}amp.opt_level", became="plan.precision")
 
 
-def _placement(draft: Draft, prefix: str) -> None:
+def _placement(draft: LaunchDraft, prefix: str) -> None:
     zero = f"{prefix}zero_optimization."
     for device, old in (
         ("offload_optimizer", "cpu_offload"),
@@ -137,12 +137,12 @@ def _placement(draft: Draft, prefix: str) -> None:
         draft.note("copies of weights within a node (ZeRO++ hpZ) are not modelled")
 
 
-def _said(draft: Draft, name: str) -> bool:
+def _said(draft: LaunchDraft, name: str) -> bool:
     """Tell whether a setting has a value, rather than nothing or "auto"."""
     return str(draft.value(name)).lower() not in {"none", "auto"}
 
 
-def _parallel(draft: Draft, prefix: str) -> None:
+def _parallel(draft: LaunchDraft, prefix: str) -> None:
     tensor = tables.count(draft, f"{prefix}tensor_parallel.autotp_size", "plan.tensor={}")
     tensor = tensor or tables.count(draft, f"{prefix}tensor_parallel.tp_size", "plan.tensor={}")
     if tensor is not None:
@@ -163,7 +163,7 @@ def _parallel(draft: Draft, prefix: str) -> None:
             )
 
 
-def ulysses(draft: Draft, name: str) -> int:
+def ulysses(draft: LaunchDraft, name: str) -> int:
     """Take a degree of DeepSpeed's sequence parallelism, and return it."""
     degree = tables.count(draft, name, "plan.context={}") or 1
     if degree > 1:
@@ -173,7 +173,7 @@ def ulysses(draft: Draft, name: str) -> int:
     return degree
 
 
-def _not_modelled(draft: Draft, prefix: str) -> None:
+def _not_modelled(draft: LaunchDraft, prefix: str) -> None:
     known: Mapping[str, str] = tables.table("deepspeed")["not_modelled"]
     for name, said in list(draft.said.items()):
         if said.became or not name.startswith(prefix):

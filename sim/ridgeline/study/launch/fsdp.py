@@ -6,7 +6,7 @@ Facts from accelerate's FullyShardedDataParallelPlugin and ParallelismConfig.
 from __future__ import annotations
 
 from ridgeline.study.launch import tables
-from ridgeline.study.launch.job import Draft
+from ridgeline.study.launch.job import LaunchDraft
 
 _STRATEGIES = {
     "full_shard": 3, "1": 3, "shard_grad_op": 2, "2": 2, "no_shard": 0, "3": 0,
@@ -27,7 +27,7 @@ _AS_STACK = (
 )
 
 
-def take(draft: Draft, prefix: str = "fsdp_config.", words: str = "") -> None:
+def take(draft: LaunchDraft, prefix: str = "fsdp_config.", words: str = "") -> None:
     """Read settings of FSDP into the plan and the software.
 
     Parameters
@@ -87,7 +87,7 @@ def take(draft: Draft, prefix: str = "fsdp_config.", words: str = "") -> None:
         draft.ignore(at(name), became="as the stack has it")
 
 
-def mesh(draft: Draft, names: dict[str, str]) -> None:
+def mesh(draft: LaunchDraft, names: dict[str, str]) -> None:
     """Read degrees of parallelism beside those of FSDP.
 
     Parameters
@@ -122,7 +122,7 @@ def mesh(draft: Draft, names: dict[str, str]) -> None:
             plan["zero_stage"] = 0
 
 
-def stack(draft: Draft) -> None:
+def stack(draft: LaunchDraft) -> None:
     """Take torchtitan's stack where that of the program cannot run all dimensions of the plan."""
     without = {"deepspeed": ("context",)}.get(draft.software, ("tensor", "context", "expert"))
     more = [part for part in without if draft.plan.get(part, 1) > 1]

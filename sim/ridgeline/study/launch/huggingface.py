@@ -7,10 +7,10 @@ from pathlib import Path
 
 from ridgeline.config import read_yaml
 from ridgeline.study.launch import accelerate, adapters, deepspeed, fsdp, optimizers, shape, tables
-from ridgeline.study.launch.job import Draft
+from ridgeline.study.launch.job import LaunchDraft
 
 
-def network(draft: Draft, name: str, sequence: int | None) -> None:
+def network(draft: LaunchDraft, name: str, sequence: int | None) -> None:
     """Find the network that a setting names.
 
     Raises
@@ -24,7 +24,7 @@ def network(draft: Draft, name: str, sequence: int | None) -> None:
     described(draft, path, sequence, name)
 
 
-def described(draft: Draft, path: str, sequence: int | None, where: str) -> None:
+def described(draft: LaunchDraft, path: str, sequence: int | None, where: str) -> None:
     """Find a network by its name on the hub, or by that of a folder.
 
     Raises
@@ -66,7 +66,7 @@ def _bare(path: str) -> str:
     return name
 
 
-def precision(draft: Draft, bf16: str, fp16: str, tf32: str = "tf32", fp8: str = "fp8") -> None:
+def precision(draft: LaunchDraft, bf16: str, fp16: str, tf32: str = "tf32", fp8: str = "fp8") -> None:
     """Read the switches of precision; "auto" is what devices of today can do.
 
     Raises
@@ -93,7 +93,7 @@ def precision(draft: Draft, bf16: str, fp16: str, tf32: str = "tf32", fp8: str =
         draft.plan["precision"] = found or "fp32"
 
 
-def engine(draft: Draft, path: str, where: str) -> deepspeed.Batch:
+def engine(draft: LaunchDraft, path: str, where: str) -> deepspeed.Batch:
     """Read the DeepSpeed configuration that a setting names.
 
     Raises
@@ -122,7 +122,7 @@ def engine(draft: Draft, path: str, where: str) -> deepspeed.Batch:
     return deepspeed.Batch(None, None, None)
 
 
-def narrow_weights(draft: Draft) -> None:
+def narrow_weights(draft: LaunchDraft) -> None:
     """Have weights, gradients and optimizer state in the 16 bits of products, without copies."""
     compute, _, kind = draft.plan["precision"].partition("-")
     if kind == "mixed" and compute in {"bf16", "fp16"}:
@@ -130,7 +130,7 @@ def narrow_weights(draft: Draft) -> None:
         draft.note("weights, gradients and optimizer state are all in 16 bits")
 
 
-def refuse_preferences(draft: Draft) -> None:
+def refuse_preferences(draft: LaunchDraft) -> None:
     """Refuse a file of a trainer of preferences or rewards.
 
     Raises
@@ -150,7 +150,7 @@ def refuse_preferences(draft: Draft) -> None:
         raise draft.source.error(why, draft.source.text.count("\n", 0, column.start(1)) + 1)
 
 
-def trainer(draft: Draft, sequence: int | None) -> tuple[int | None, int | None]:
+def trainer(draft: LaunchDraft, sequence: int | None) -> tuple[int | None, int | None]:
     """Read what transformers' trainer is told of a step; return micro-batch and accumulation.
 
     Parameters
@@ -201,7 +201,7 @@ def trainer(draft: Draft, sequence: int | None) -> tuple[int | None, int | None]
     return micro, count or engine_batch.accumulation or 1
 
 
-def _distribution(draft: Draft) -> deepspeed.Batch:
+def _distribution(draft: LaunchDraft) -> deepspeed.Batch:
     path, wrapped = draft.value("deepspeed"), draft.value("fsdp")
     draft.ignore("deepspeed", "fsdp", became="software")
     if path and wrapped:
@@ -222,14 +222,14 @@ def _distribution(draft: Draft) -> deepspeed.Batch:
     return deepspeed.Batch(None, None, None)
 
 
-def attention(draft: Draft, name: str) -> None:
+def attention(draft: LaunchDraft, name: str) -> None:
     """Read which kernel of attention transformers is told to take."""
     word = tables.word(draft, name, "software.kernels.attention: {}")
     if word is not None:
         draft.software_settings["kernels.attention"] = "eager" if word == "eager" else "flash"
 
 
-def of_pytorch_2(draft: Draft) -> None:
+def of_pytorch_2(draft: LaunchDraft) -> None:
     """Bring the stack of whole copies, which is of 2021, to what PyTorch 2 takes by default."""
     if draft.software != "pytorch-amp-2021":
         return
@@ -241,7 +241,7 @@ def of_pytorch_2(draft: Draft) -> None:
     )
 
 
-def lora(draft: Draft) -> None:
+def lora(draft: LaunchDraft) -> None:
     """Read adapters as PEFT's arguments in TRL describe them.
 
     Raises

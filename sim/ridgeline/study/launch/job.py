@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ridgeline.errors import ConfigError, short
-from ridgeline.study.launch.sources import PLACEHOLDER, Source, plain
+from ridgeline.study.launch.sources import PLACEHOLDER, LaunchSource, plain
 
 NO_EFFECT = "no effect on a step"
 """What became of a setting that changes neither time nor memory of a step."""
@@ -91,7 +91,7 @@ class LaunchJob:
             If the devices, or the batch, cannot be divided so.
         """
         plan = {key: value for key, value in self.plan.items() if key != "data"}
-        draft = Draft(Source(self.file, ""), self.framework, plan=plan, devices=devices)
+        draft = LaunchDraft(LaunchSource(self.file, ""), self.framework, plan=plan, devices=devices)
         draft.check()
         if "global_batch" not in plan:
             plan["global_batch"] = plan["data"] * plan.get("micro_batch", 1) * self.accumulation
@@ -106,14 +106,14 @@ class _Said:
 
 
 @dataclass
-class Draft:
+class LaunchDraft:
     """A launch job in the making: what the file says, and what a reader has made of it so far.
 
     A reader first registers with `say` everything that the file says, then asks for what it knows
     (`text`, `integer`, `number`, `flag`), which marks it as understood, and fills the fields.
     """
 
-    source: Source
+    source: LaunchSource
     framework: str
     model: str = ""
     model_fields: dict[str, Any] = field(default_factory=dict)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ridgeline.study.launch.options import Option, canonical, options
-from ridgeline.study.launch.shell import Command, Script, follow, line_of
-from ridgeline.study.launch.sources import PLACEHOLDER, Source, plain
+from ridgeline.study.launch.shell import Command, ScriptFindings, follow, line_of
+from ridgeline.study.launch.sources import PLACEHOLDER, LaunchSource, plain
 
 _PER_NODE = {"nproc_per_node", "num_gpus", "gpus_per_node", "num_processes_per_node"}
 _NODES = {"nnodes", "num_nodes", "nodes"}
@@ -33,7 +33,7 @@ class Launch:
     certain: bool
 
 
-def launches(script: Script, program: str) -> list[Launch]:
+def launches(script: ScriptFindings, program: str) -> list[Launch]:
     """Return the commands that run a program whose path fits a regular expression."""
     found: list[Launch] = []
     for command in script.commands:
@@ -61,7 +61,7 @@ def _place(command: Command, program: str) -> int | None:
     return None
 
 
-def chosen(source: Source, found: Sequence[Launch]) -> Launch:
+def chosen(source: LaunchSource, found: Sequence[Launch]) -> Launch:
     """Return the one launch, or that which the user means; refuse to choose among several."""
     if len(found) == 1:
         return found[0]
@@ -74,7 +74,7 @@ def chosen(source: Source, found: Sequence[Launch]) -> Launch:
     )
 
 
-def choices(source: Source, program: str) -> tuple[str, ...]:
+def choices(source: LaunchSource, program: str) -> tuple[str, ...]:
     """Return what chooses each of several launches of a script."""
     if source.suffix in {".yaml", ".yml", ".py", ".json", ".toml"}:
         return ()
@@ -97,7 +97,7 @@ class Devices:
     said: tuple[Option, ...] = ()
 
 
-def devices(script: Script, before: Sequence[Option]) -> Devices:
+def devices(script: ScriptFindings, before: Sequence[Option]) -> Devices:
     """Work out how many devices a launch has, from its launcher or the batch system."""
     per_node = nodes = None
     said: list[Option] = []
@@ -127,7 +127,7 @@ def _number(value: str | None) -> int | None:
     return int(found[1]) if found else None
 
 
-def _of_slurm(script: Script) -> list[Option]:
+def _of_slurm(script: ScriptFindings) -> list[Option]:
     found = []
     for name, (value, line) in script.slurm.items():
         if name in {"gres", "gpus-per-node"}:
@@ -143,7 +143,7 @@ def _of_slurm(script: Script) -> list[Option]:
     return found
 
 
-def _of_srun(script: Script) -> list[Option]:
+def _of_srun(script: ScriptFindings) -> list[Option]:
     found: list[Option] = []
     for command in script.commands:
         if plain(command.words[0]) != "srun":
@@ -158,7 +158,7 @@ def _of_srun(script: Script) -> list[Option]:
     return found
 
 
-def why_nothing(script: Script, signs: Sequence[str]) -> str:
+def why_nothing(script: ScriptFindings, signs: Sequence[str]) -> str:
     """Say why a script starts no training: it only gives arguments, or needs another file."""
     if script.sources:
         files = ", ".join(name for name, _ in script.sources)

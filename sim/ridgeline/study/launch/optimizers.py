@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ridgeline.study.launch import tables
-from ridgeline.study.launch.job import Draft
+from ridgeline.study.launch.job import LaunchDraft
 
 
-def take(draft: Draft, name: str) -> None:
+def take(draft: LaunchDraft, name: str) -> None:
     """Fill the optimizer of the plan from a setting; nothing said, or "auto": the network's own.
 
     Raises

@@ -8,13 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ridgeline.study.launch.sources import Source, hole
+from ridgeline.study.launch.sources import LaunchSource, hole
 
 _DEEPEST = 8
 
 
 @dataclass
-class Given:
+class RecipeValue:
     """A value that a recipe gives, and the line where it does."""
 
     value: Any
@@ -36,17 +36,17 @@ class Recipe:
 
     name: str
     line: int
-    values: dict[str, Given] = field(default_factory=dict)
+    values: dict[str, RecipeValue] = field(default_factory=dict)
     calls: list[tuple[str, tuple[Any, ...], int]] = field(default_factory=list)
 
     def put(self, path: str, value: Any, line: int) -> None:
         """Set a value; what was set below the path before is gone."""
         for key in [key for key in self.values if key.startswith(f"{path}.")]:
             del self.values[key]
-        self.values[path] = Given(value, line)
+        self.values[path] = RecipeValue(value, line)
 
 
-def tree(source: Source) -> ast.Module:
+def tree(source: LaunchSource) -> ast.Module:
     """Return the syntax tree of a Python file."""
     try:
         with warnings.catch_warnings(action="ignore"):
@@ -251,7 +251,7 @@ def _assigned(recipe: Recipe, path: str, value: ast.expr, names: Mapping[str, An
         recipe.calls.append((f"{path}={_callee(value.func)}", arguments, value.lineno))
         for each in value.keywords:
             if each.arg is not None:
-                recipe.values[f"{path}.{each.arg}"] = Given(
+                recipe.values[f"{path}.{each.arg}"] = RecipeValue(
                     literal(each.value, names), each.value.lineno
                 )
         return

@@ -9,9 +9,9 @@ from functools import cache
 from importlib import import_module
 
 from ridgeline.study.launch.job import LaunchJob
-from ridgeline.study.launch.sources import Source
+from ridgeline.study.launch.sources import LaunchSource
 
-Read = Callable[[Source], LaunchJob]
+Read = Callable[[LaunchSource], LaunchJob]
 _READERS: dict[str, Reader] = {}
 
 
@@ -35,13 +35,13 @@ class Reader:
     name: str
     recognises: Callable[[str, str], float]
     read: Read
-    choices: Callable[[Source], tuple[str, ...]] = lambda _: ()
+    choices: Callable[[LaunchSource], tuple[str, ...]] = lambda _: ()
 
 
 def reader(
     name: str,
     recognises: Callable[[str, str], float],
-    choices: Callable[[Source], tuple[str, ...]] = lambda _: (),
+    choices: Callable[[LaunchSource], tuple[str, ...]] = lambda _: (),
 ) -> Callable[[Read], Read]:
     """Register a function as the reader of a framework."""
 

@@ -28,7 +28,7 @@ from ridgeline.study.launch.shell_words import (
     mark,
     split,
 )
-from ridgeline.study.launch.sources import PLACEHOLDER, Source, hole, plain
+from ridgeline.study.launch.sources import PLACEHOLDER, LaunchSource, hole, plain
 
 _ASSIGNMENT = re.compile(
     r"(?P<name>[A-Za-z_]\w*)(?:\[(?P<index>[^\]]*)\])?(?P<add>\+?)=", re.DOTALL
@@ -60,7 +60,7 @@ class Command:
 
 
 @dataclass
-class Script:
+class ScriptFindings:
     """What following a script has found.
 
     Attributes
@@ -92,7 +92,7 @@ class Script:
         return text if known(text) else None
 
 
-def follow(source: Source) -> Script:
+def follow(source: LaunchSource) -> ScriptFindings:
     """Follow a shell script.
 
     Raises
@@ -100,7 +100,7 @@ def follow(source: Source) -> Script:
     ConfigError
         If its quotes, brackets or keywords do not match.
     """
-    script = Script()
+    script = ScriptFindings()
     script.slurm = slurm_options(source.text)
     script.variables.given = source.set_
     _slurm_variables(script)
@@ -121,7 +121,7 @@ def slurm_options(text: str) -> dict[str, tuple[str, int]]:
     return found
 
 
-def _slurm_variables(script: Script) -> None:
+def _slurm_variables(script: ScriptFindings) -> None:
     names = {
         "nodes": ("SLURM_NNODES", "SLURM_JOB_NUM_NODES"),
         "ntasks": ("SLURM_NTASKS",),
@@ -147,7 +147,7 @@ class _Exit(Exception):
 class _Runner:
     """Follows the commands of a script."""
 
-    def __init__(self, file: str, script: Script) -> None:
+    def __init__(self, file: str, script: ScriptFindings) -> None:
         self.file, self.script = file, script
         self.variables = script.variables
         self.variables.substitute = self._substitute
@@ -195,15 +195,15 @@ class _Runner:
                 return self._simple(node)
             case syntax.Listed():
                 return self._listed(node)
-            case syntax.Group(body):
+            case syntax.ShellGroup(body):
                 return self._listed(body)
-            case syntax.Function(name, body):
+            case syntax.ShellFunction(name, body):
                 self.functions[name] = body
-            case syntax.Branches(cases):
+            case syntax.ShellConditional(cases):
                 self._branches(cases)
-            case syntax.Choice():
+            case syntax.ShellCase():
                 self._choice(node)
-            case syntax.Loop():
+            case syntax.ShellLoop():
                 self._loop(node)
         return None
 
@@ -257,7 +257,7 @@ class _Runner:
             if not end.amiss:
                 raise
 
-    def _choice(self, node: syntax.Choice) -> None:
+    def _choice(self, node: syntax.ShellCase) -> None:
         word = self.expander.text(node.word.text, node.word.line)
         if known(word):
             for patterns, body in node.cases:
@@ -272,7 +272,7 @@ class _Runner:
         self.asked = found["name"] if found is not None and _settable(found["name"]) else ""
         self._perhaps([partial(self._listed, body) for _, body in node.cases])
 
-    def _loop(self, node: syntax.Loop) -> None:
+    def _loop(self, node: syntax.ShellLoop) -> None:
         if node.condition is not None:
             if self._listed(node.condition) is not False:
                 self._perhaps([partial(self._listed, node.body)])
@@ -286,7 +286,7 @@ class _Runner:
         for word in words:
             self._turn(node, word)
 
-    def _turn(self, node: syntax.Loop, value: str) -> None:
+    def _turn(self, node: syntax.ShellLoop, value: str) -> None:
         self.variables.values[node.name] = value
         self._listed(node.body)
 
@@ -695,4 +695,4 @@ def _compared(left: str, operator: str, right: str) -> bool | None:
     }.get(operator)  # fmt: skip
 
 
-__all__ = ["Command", "Script", "follow", "line_of", "slurm_options", "split"]
+__all__ = ["Command", "ScriptFindings", "follow", "line_of", "slurm_options", "split"]

@@ -44,14 +44,14 @@ class Listed:
 
 
 @dataclass(frozen=True)
-class Branches:
+class ShellConditional:
     """Conditions with what is done if they hold; the last condition may be None (else)."""
 
     cases: tuple[tuple[Listed | None, Listed], ...]
 
 
 @dataclass(frozen=True)
-class Choice:
+class ShellCase:
     """A word and, by patterns, what is done (case)."""
 
     word: Token
@@ -59,7 +59,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Loop:
+class ShellLoop:
     """What is done for each of some words (for), or again and again (while; no name)."""
 
     name: str
@@ -69,7 +69,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Function:
+class ShellFunction:
     """A name for commands."""
 
     name: str
@@ -77,13 +77,13 @@ class Function:
 
 
 @dataclass(frozen=True)
-class Group:
+class ShellGroup:
     """Commands in braces or parentheses."""
 
     body: Listed
 
 
-Node = Simple | Listed | Branches | Choice | Loop | Function | Group
+Node = Simple | Listed | ShellConditional | ShellCase | ShellLoop | ShellFunction | ShellGroup
 
 
 def parse(text: str, file: str, line: int = 1) -> Listed:
@@ -332,27 +332,27 @@ class _Parser:
         place = self.at + count
         return self.tokens[place].text if place < len(self.tokens) else ""
 
-    def _group(self, end: str) -> Group:
+    def _group(self, end: str) -> ShellGroup:
         self.at += 1
         body = self._listed((end,))
         self._expect(end)
         self._redirected()
-        return Group(body)
+        return ShellGroup(body)
 
     def _redirected(self) -> None:
         while self._peek("redirection"):
             self.at += 2
 
-    def _function(self) -> Function:
+    def _function(self) -> ShellFunction:
         name = self._peek()
         self.at += 1
         if self._peek() == "(":
             self.at += 2
         self._skip_newlines()
         body = self._command()
-        return Function(name, Listed(((";", body),)))
+        return ShellFunction(name, Listed(((";", body),)))
 
-    def _if(self) -> Branches:
+    def _if(self) -> ShellConditional:
         cases: list[tuple[Listed | None, Listed]] = []
         self.at += 1
         while True:
@@ -367,9 +367,9 @@ class _Parser:
             cases.append((None, self._listed(("fi",))))
         self._expect("fi")
         self._redirected()
-        return Branches(tuple(cases))
+        return ShellConditional(tuple(cases))
 
-    def _for(self) -> Loop:
+    def _for(self) -> ShellLoop:
         self.at += 1
         name = self._peek("word")
         if not name:
@@ -382,12 +382,12 @@ class _Parser:
             while self._peek("word"):
                 words.append(self.tokens[self.at])
                 self.at += 1
-        return Loop(name, tuple(words), None, self._body())
+        return ShellLoop(name, tuple(words), None, self._body())
 
-    def _while(self) -> Loop:
+    def _while(self) -> ShellLoop:
         self.at += 1
         condition = self._listed(("do",))
-        return Loop("", (), condition, self._body())
+        return ShellLoop("", (), condition, self._body())
 
     def _body(self) -> Listed:
         self._expect("do")
@@ -396,7 +396,7 @@ class _Parser:
         self._redirected()
         return body
 
-    def _case(self) -> Choice:
+    def _case(self) -> ShellCase:
         self.at += 1
         word = self.tokens[self.at]
         self.at += 1
@@ -415,7 +415,7 @@ class _Parser:
                 self.at += 1
             self._skip_newlines()
         self._expect("esac")
-        return Choice(word, tuple(cases))
+        return ShellCase(word, tuple(cases))
 
     def _simple(self) -> Simple:
         words: list[Token] = []

@@ -32,7 +32,7 @@ def plain(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Source:
+class LaunchSource:
     """One launch file.
 
     Attributes
@@ -96,7 +96,7 @@ class Source:
         return ConfigError(message, file=self.file, line=line or None, field=name)
 
 
-def open_source(path: str | Path, set_: Mapping[str, str] | None = None) -> Source:
+def open_source(path: str | Path, set_: Mapping[str, str] | None = None) -> LaunchSource:
     """Read a launch file of at most 4 MiB.
 
     Raises
@@ -107,7 +107,7 @@ def open_source(path: str | Path, set_: Mapping[str, str] | None = None) -> Sour
     text = _PRIVATE.sub(" ", read_text(path)).replace("\r\n", "\n")
     if not text.strip():
         raise ConfigError("the file is empty", file=str(path), line=1)
-    return Source(str(path), text, dict(set_ or {}))
+    return LaunchSource(str(path), text, dict(set_ or {}))
 
 
 def leaves(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.config import Document, read_yaml
-from ridgeline.study.launch.job import Draft
+from ridgeline.study.launch.job import LaunchDraft
 from ridgeline.study.launch.sources import leaves
 
 _FOLDER = Path(__file__).with_name("arguments")
@@ -23,7 +23,7 @@ def table(name: str) -> Mapping[str, Any]:
     return data
 
 
-def say_all(draft: Draft, document: Document, prefix: str = "") -> None:
+def say_all(draft: LaunchDraft, document: Document, prefix: str = "") -> None:
     """Register every value of a file under its dotted path, with its line.
 
     Parameters
@@ -43,7 +43,7 @@ def say_all(draft: Draft, document: Document, prefix: str = "") -> None:
         draft.say(name, value, document.where(location)[0])
 
 
-def ignore_patterns(draft: Draft, became: Mapping[str, list[str]]) -> None:
+def ignore_patterns(draft: LaunchDraft, became: Mapping[str, list[str]]) -> None:
     """Mark what is still unread and fits a pattern of a table: patterns under what they become."""
     for meaning, patterns in became.items():
         for name, said in draft.said.items():
@@ -51,7 +51,7 @@ def ignore_patterns(draft: Draft, became: Mapping[str, list[str]]) -> None:
                 said.became = meaning
 
 
-def word(draft: Draft, name: str, became: str = "") -> str | None:
+def word(draft: LaunchDraft, name: str, became: str = "") -> str | None:
     """Return a setting as a word in lower case; None for nothing, "auto" and an empty value."""
     value = draft.value(name)
     if value is None or str(value).strip().lower() in {"", "none", "null", "auto", "~"}:
@@ -61,7 +61,7 @@ def word(draft: Draft, name: str, became: str = "") -> str | None:
     return str(value).strip().lower()
 
 
-def count(draft: Draft, name: str, became: str) -> int | None:
+def count(draft: LaunchDraft, name: str, became: str) -> int | None:
     """Take a setting as a whole number above 0; None where it is left open ("auto", -1, nothing).
 
     Raises
@@ -80,7 +80,7 @@ def count(draft: Draft, name: str, became: str) -> int | None:
     return number
 
 
-def devices_given(draft: Draft) -> int | None:
+def devices_given(draft: LaunchDraft) -> int | None:
     """Return the number of devices that the user gives for a file that does not say it."""
     given = draft.source.set_.get("devices")
     if given is None:

@@ -23,7 +23,7 @@ Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
-class Case:
+class NumpyCase:
     """A perceptron and its mini-batches."""
 
     name: str
@@ -41,9 +41,9 @@ class Case:
 
 
 CASES = (
-    Case("numpy-mlp", (784, 512, 256, 10), (8, 32, 128, 512)),
-    Case("numpy-deep-mlp", (256, 256, 256, 256, 256, 256, 10), (16, 64, 256)),
-    Case("numpy-wide-mlp", (1024, 2048, 100), (16, 128)),
+    NumpyCase("numpy-mlp", (784, 512, 256, 10), (8, 32, 128, 512)),
+    NumpyCase("numpy-deep-mlp", (256, 256, 256, 256, 256, 256, 10), (16, 64, 256)),
+    NumpyCase("numpy-wide-mlp", (1024, 2048, 100), (16, 128)),
 )
 
 
@@ -60,13 +60,13 @@ def _activations(x: Any, weights: Sequence[Any]) -> list[Any]:
     return made
 
 
-def model_of(case: Case) -> Model:
+def model_of(case: NumpyCase) -> Model:
     """Trace the forward pass; the rest of the step is derived."""
     x = np.zeros((4, case.widths[0]), np.float32)
     return trace_numpy(logits, x, case.weights(), loss="cross-entropy", name=case.name)
 
 
-def step_of(case: Case, batch: int) -> Callable[[], object]:
+def step_of(case: NumpyCase, batch: int) -> Callable[[], object]:
     """Return one training step on a mini-batch that stays the same."""
     random, weights = np.random.default_rng(1), case.weights()
     x = random.standard_normal((batch, case.widths[0])).astype(np.float32)

@@ -30,7 +30,7 @@ _WARM = 3
 _VECTORS = 8
 
 
-class Times(NamedTuple):
+class ProcessTimes(NamedTuple):
     """Low quantiles of a process's times of one piece of work."""
 
     processor_s: float
@@ -41,7 +41,7 @@ class Times(NamedTuple):
         return self.processor_s if threads == 1 else self.wall_s
 
 
-def run_pair(task: dict[str, Any]) -> list[Times]:
+def run_pair(task: dict[str, Any]) -> list[ProcessTimes]:
     """Let two processes do a task; return the times that it asks for, in seconds.
 
     Raises
@@ -69,10 +69,10 @@ def run_pair(task: dict[str, Any]) -> list[Times]:
             if process.returncode:
                 last = said.strip().splitlines()[-1:] or ["no message"]
                 raise RidgelineError(f"one of two processes failed: {last[0]}")
-    return [Times(*times) for times in json.loads(answers[0][0].strip().splitlines()[-1])]
+    return [ProcessTimes(*times) for times in json.loads(answers[0][0].strip().splitlines()[-1])]
 
 
-def exchange_s(sizes_bytes: Sequence[int], threads: int, samples: int) -> list[Times]:
+def exchange_s(sizes_bytes: Sequence[int], threads: int, samples: int) -> list[ProcessTimes]:
     """Measure what exchanging gradients of so many bytes adds to a step of one process.
 
     The step is of a network without arithmetic to speak of, whose weights are a few vectors: with
@@ -81,27 +81,27 @@ def exchange_s(sizes_bytes: Sequence[int], threads: int, samples: int) -> list[T
     task = {"do": "exchange", "sizes": list(sizes_bytes), "samples": samples, "threads": threads}
     both = run_pair(task)
     return [
-        Times(*(max(w - wo, 0.0) for w, wo in zip(with_, without, strict=True)))
+        ProcessTimes(*(max(w - wo, 0.0) for w, wo in zip(with_, without, strict=True)))
         for with_, without in zip(both[::2], both[1::2], strict=True)
     ]
 
 
-def train_s(cases: Sequence[tuple[str, int, int]], threads: int) -> list[Times]:
+def train_s(cases: Sequence[tuple[str, int, int]], threads: int) -> list[ProcessTimes]:
     """Measure steps of data-parallel training: case, samples of each process, repetitions."""
     return run_pair({"do": "train", "cases": [list(case) for case in cases], "threads": threads})
 
 
-def _repeated(run: Callable[[], object], samples: int) -> Times:
+def _repeated(run: Callable[[], object], samples: int) -> ProcessTimes:
     taken = []
     for i in range(_WARM + samples):
         start = time.process_time(), time.perf_counter()
         run()
         if i >= _WARM:
             taken.append((time.process_time() - start[0], time.perf_counter() - start[1]))
-    return Times(*(float(x) for x in np.quantile(taken, _QUANTILE, axis=0)))
+    return ProcessTimes(*(float(x) for x in np.quantile(taken, _QUANTILE, axis=0)))
 
 
-def _work(task: dict[str, Any]) -> list[Times]:
+def _work(task: dict[str, Any]) -> list[ProcessTimes]:
     """Do one process's part of a task."""
     import torch
     from torch import distributed

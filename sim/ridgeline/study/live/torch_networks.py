@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 
-class Attention(nn.Module):  # type: ignore[misc]
+class TorchAttention(nn.Module):  # type: ignore[misc]
     """Self-attention of separate ops: products, softmax, and the scores between them."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -32,13 +32,13 @@ class Attention(nn.Module):  # type: ignore[misc]
         return self.join((weights @ v).transpose(1, 2).reshape(n, length, width))
 
 
-class Block(nn.Module):  # type: ignore[misc]
+class TorchBlock(nn.Module):  # type: ignore[misc]
     """Attention and two linear layers, each behind a normalisation and beside a sum."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
         self.first, self.second = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = Attention(width, heads)
+        self.attention = TorchAttention(width, heads)
         self.wide = nn.Sequential(
             nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)
         )
@@ -76,7 +76,7 @@ class Vectors(nn.Module):  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
-class Case:
+class TorchCase:
     """A network, its mini-batches, and the optimizer.
 
     Attributes
@@ -128,19 +128,19 @@ def _tokens(length: int) -> Callable[[int], torch.Tensor]:
 
 
 CASES = (
-    Case("mlp", _mlp, lambda n: torch.randn(n, 784), lambda n: torch.randint(10, (n,)), "sgd",
+    TorchCase("mlp", _mlp, lambda n: torch.randn(n, 784), lambda n: torch.randint(10, (n,)), "sgd",
          (8, 32, 128, 512)),
-    Case("cnn", _cnn, lambda n: torch.randn(n, 3, 32, 32), lambda n: torch.randint(10, (n,)),
+    TorchCase("cnn", _cnn, lambda n: torch.randn(n, 3, 32, 32), lambda n: torch.randint(10, (n,)),
          "sgd", (4, 16, 32)),
-    Case("lstm", lambda: Words(_VOCABULARY, 128, nn.LSTM(128, 128, batch_first=True)),
+    TorchCase("lstm", lambda: Words(_VOCABULARY, 128, nn.LSTM(128, 128, batch_first=True)),
          _tokens(24), _tokens(24), "adam", (4, 16, 64)),
-    Case("transformer",
-         lambda: Words(_VOCABULARY, 128, nn.Sequential(Block(128, 4), Block(128, 4))),
+    TorchCase("transformer",
+         lambda: Words(_VOCABULARY, 128, nn.Sequential(TorchBlock(128, 4), TorchBlock(128, 4))),
          _tokens(64), _tokens(64), "adam", (2, 8, 16)),
 )  # fmt: skip
 
 
-def step_of(case: Case, batch: int, network: nn.Module, device: str) -> Callable[[], object]:
+def step_of(case: TorchCase, batch: int, network: nn.Module, device: str) -> Callable[[], object]:
     """Return one training step of a network on a mini-batch that stays the same."""
     x, labels = case.inputs(batch).to(device), case.labels(batch).to(device)
     optimizer = OPTIMIZERS[case.optimizer](network.parameters())

@@ -13,7 +13,7 @@ from ridgeline.study.planner.played import Taken
 from ridgeline.workload.graph import Pass, Role
 
 if TYPE_CHECKING:
-    from ridgeline.study.planner.few import Told
+    from ridgeline.study.planner.few import RepresentativeGraph
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -53,7 +53,7 @@ class Crossing(NamedTuple):
         return found
 
 
-def crossing(told: Told, taken: Taken, tensor: int) -> Crossing:
+def crossing(told: RepresentativeGraph, taken: Taken, tensor: int) -> Crossing:
     """Return what units read of each other in a micro-batch, of ranks that share every op.
 
     What is computed again elsewhere is not sent, as a stage may keep what it got in the forward
@@ -79,7 +79,7 @@ def crossing(told: Told, taken: Taken, tensor: int) -> Crossing:
     return _whole(told, Crossing(number, made_in, read_in, sizes))
 
 
-def _whole(told: Told, few: Crossing) -> Crossing:
+def _whole(told: RepresentativeGraph, few: Crossing) -> Crossing:
     """Write out repeated layers: what one reads of the layer before, and of far ones, each does."""
     if not told.more:
         return few

@@ -30,7 +30,7 @@ _SAVED = 3  # layers that have to be left out for it to be worth it
 
 
 @dataclass(frozen=True)
-class Told:
+class RepresentativeGraph:
     """A graph that tells of a model.
 
     Attributes
@@ -88,7 +88,7 @@ class Told:
 
 
 @dataclass(frozen=True)
-class Few:
+class ReducedModel:
     """A model and those like it with fewer layers, the smallest first; none if they are unlike.
 
     Attributes
@@ -109,7 +109,7 @@ class Few:
         """The model with the fewest layers that is divided as the whole is."""
         return self.fewer[0] if self.fewer else self.model
 
-    def told(self, made: Callable[[Model], Graph]) -> Told:
+    def told(self, made: Callable[[Model], Graph]) -> RepresentativeGraph:
         """Make a graph of few layers, two of which are alike; if there is none, of all layers."""
         for model in self.fewer:
             graph = made(model)
@@ -117,9 +117,9 @@ class Few:
             at = self._repeated(graph, parts)
             if at:
                 more = _layers(self.model) - _layers(model)
-                return Told(graph, parts, at, self.per_layer, more)
+                return RepresentativeGraph(graph, parts, at, self.per_layer, more)
         graph = made(self.model)
-        return Told(graph, units(graph))
+        return RepresentativeGraph(graph, units(graph))
 
     def _repeated(self, graph: Graph, parts: tuple[Unit, ...]) -> int:
         """Return the first unit of a layer that is like the one before; 0: none is."""
@@ -131,11 +131,11 @@ class Few:
         return 0
 
 
-def few_layers(model: Model, precision: str) -> Few:
+def few_layers(model: Model, precision: str) -> ReducedModel:
     """Find the models with fewer layers that tell of this one."""
     layers = getattr(model.network, "layers", None)
     if not isinstance(layers, int):
-        return Few(model, ())
+        return ReducedModel(model, ())
     try:
         whole = _counted(model, precision)
         for n in range(1, min(_MOST_UNLIKE + 1, layers - _SAVED)):
@@ -149,10 +149,10 @@ def few_layers(model: Model, precision: str) -> Few:
                 less, more = map(units, graphs)
                 both = enumerate(zip(less, more, strict=False))
                 unlike = (i for i, (a, b) in both if not _alike(graphs[0], a, graphs[1], b))
-                return Few(model, fewer, len(more) - len(less), next(unlike, len(less)))
+                return ReducedModel(model, fewer, len(more) - len(less), next(unlike, len(less)))
     except RidgelineError:
         pass
-    return Few(model, ())
+    return ReducedModel(model, ())
 
 
 @lru_cache(maxsize=16)

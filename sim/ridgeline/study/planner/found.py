@@ -101,7 +101,7 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Found:
+class SearchResult:
     """The answer of a search.
 
     Attributes

@@ -11,7 +11,7 @@ from ridgeline.parallel.stages.cuts import Pace, balance, balance_step
 from ridgeline.parallel.stages.overheads import Overheads
 from ridgeline.study.planner.crossing import Crossing
 from ridgeline.study.planner.links import LEAD, LINK, TRAIL
-from ridgeline.study.planner.played import Played
+from ridgeline.study.planner.played import ScheduleTrace
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -21,7 +21,7 @@ FORWARD, BACKWARD, WEIGHT_GRADIENT, ACCUMULATE, ENERGY = range(5)
 
 
 @dataclass(frozen=True)
-class Group:
+class PlanClass:
     """Costs of one kind of plan by unit.
 
     Attributes
@@ -67,7 +67,7 @@ class Group:
     around: Floats
     waited: Floats
     tensor: int
-    played: tuple[Played, ...]
+    played: tuple[ScheduleTrace, ...]
     once_s: Floats
     crossing: Crossing
     issued_s: Floats

@@ -25,18 +25,18 @@ from ridgeline.parallel.pace import with_waits
 from ridgeline.parallel.plans.layers import kind_of
 from ridgeline.parallel.plans.mesh import Mesh
 from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.prices import FEW_GRAPHS, Prices
+from ridgeline.parallel.prices import FEW_GRAPHS, OpPricer
 from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
 from ridgeline.parallel.sending.wires import FarMemory, Wires
 from ridgeline.parallel.stages.chain import pass_times
 from ridgeline.parallel.stages.overheads import OpTimes, overheads_of
 from ridgeline.parallel.stages.places import places
 from ridgeline.parallel.steps.sums import adds, casts, sum_bytes
-from ridgeline.parallel.steps.team import Sent
+from ridgeline.parallel.steps.team import CollectiveCall
 from ridgeline.parallel.steps.writer import SILENT
 from ridgeline.study.planner.between import Between
 from ridgeline.study.planner.crossing import crossing
-from ridgeline.study.planner.few import Few, Told, few_layers
+from ridgeline.study.planner.few import ReducedModel, RepresentativeGraph, few_layers
 from ridgeline.study.planner.group import (
     ACCUMULATE,
     BACKWARD,
@@ -44,13 +44,13 @@ from ridgeline.study.planner.group import (
     FORWARD,
     WEIGHT_GRADIENT,
     Floats,
-    Group,
+    PlanClass,
     Ints,
 )
 from ridgeline.study.planner.held import KEPT, held_by_unit
 from ridgeline.study.planner.limits import Limits
 from ridgeline.study.planner.links import links
-from ridgeline.study.planner.made import BEST, Key, Like, Made, Ops
+from ridgeline.study.planner.made import BEST, Key, Like, Made, OpCosts
 from ridgeline.study.planner.played import Taken, Unlike, done_once, is_once, played
 from ridgeline.study.planner.running import Running
 from ridgeline.study.planner.screen import totals_of_more
@@ -87,7 +87,7 @@ class Groups:
         every = self.cluster.kinds_of_devices
         self._slow = tuple((every.index(d), runs.slower, runs.idle_s) for d in runs.kinds)
         for slow, device in zip(self._slow, runs.kinds, strict=True):
-            self.made.prices.setdefault(slow, Prices(device, *slow[1:]))
+            self.made.prices.setdefault(slow, OpPricer(device, *slow[1:]))
         self.kinds = tuple(self.made.prices[slow] for slow in self._slow)
         self.limits = Limits(self.model, self.few, self.precision, self.devices, runs.cut)
         builder = ProgramBuilder()
@@ -97,13 +97,13 @@ class Groups:
         far = FarMemory(first.accounts[name], first.resources[name])
         self.wires = Wires(builder, self.topology, far)
         self.between = Between(self.wires, self.topology, self.devices, runs.unlike)
-        self._groups: dict[Key, Group | None] = {}
-        self._ops: dict[Key, Ops | None] = {}
+        self._groups: dict[Key, PlanClass | None] = {}
+        self._ops: dict[Key, OpCosts | None] = {}
         self._collective_s: dict[tuple[str, int, int, float], float] = {}
         self._moving: dict[int, Moving] = {}
         self._meshes: dict[Key, Mesh] = {}
 
-    def group(self, key: Key) -> Group | None:
+    def group(self, key: Key) -> PlanClass | None:
         """Price a group; None where the model can not be divided so."""
         if key not in self._groups:
             self._groups[key] = self._price(key)
@@ -133,7 +133,7 @@ class Groups:
             self.made.held[known] = told.whole(held).sum(axis=0)
         return self.made.held[known]
 
-    def _price(self, key: Key) -> Group | None:
+    def _price(self, key: Key) -> PlanClass | None:
         ops = self._ops_of(key)
         if ops is None:
             return None
@@ -142,7 +142,7 @@ class Groups:
             self.made.groups[known] = self._group_of(ops, key)
         return self.made.groups[known]
 
-    def _group_of(self, ops: Ops, key: Key) -> Group:
+    def _group_of(self, ops: OpCosts, key: Key) -> PlanClass:
         told, whole, graph = ops.told, ops.told.whole, ops.told.graph
         held = _held(told, ops.home, key.expert)
         around = links(graph, ops.home, ops.seconds).swapaxes(0, 1)
@@ -153,12 +153,12 @@ class Groups:
         try:
             events = played(told, taken)
         except Unlike:  # all layers have to be told
-            told = self.made.told[self._told_as(key)] = self._tell(key, Few(self.model, ()))
+            told = self.made.told[self._told_as(key)] = self._tell(key, ReducedModel(self.model, ()))
             ops = self._ops[key] = self._by_unit(told, key)
             self.made.ops[self._like(told, key)] = ops  # in the place of those of few layers
             return self._group_of(ops, key)
         starts = whole(told.starts(self.runs.cut)) if self.runs.cut != "even" else None
-        return Group(
+        return PlanClass(
             whole(ops.work),
             whole(held),
             whole(ops.balanced),
@@ -227,7 +227,7 @@ class Groups:
             found[-1] = totals_of_more(work, waited)[-1]
         return found
 
-    def _told_of(self, key: Key) -> Told | None:
+    def _told_of(self, key: Key) -> RepresentativeGraph | None:
         try:
             known, told = self._told_as(key), self.made.told
         except RidgelineError:
@@ -239,14 +239,14 @@ class Groups:
                 told[known] = None
         return told[known]
 
-    def _tell(self, key: Key, few: Few) -> Told:
+    def _tell(self, key: Key, few: ReducedModel) -> RepresentativeGraph:
         def made(model: Model) -> Graph:
             sharded = self._shard(key, model)
             self.made.divided[self._told_as(key)] = sharded.divided
             return self.runs.rewritten(with_recompute(sharded.graph, key.recompute))
 
         told = few.told(made)
-        return told if told.tells_cuts(self.runs.cut) else Few(self.model, ()).told(made)
+        return told if told.tells_cuts(self.runs.cut) else ReducedModel(self.model, ()).told(made)
 
     def _told_as(self, key: Key) -> tuple[Key, Moving]:
         """Return what the graph of a group follows from: the same on all kinds of devices."""
@@ -277,21 +277,21 @@ class Groups:
 
     # Costs of units
 
-    def _ops_of(self, key: Key) -> Ops | None:
+    def _ops_of(self, key: Key) -> OpCosts | None:
         """Price the ops of a group; None where the model can not be divided so."""
         if key not in self._ops:
             told = self._told_of(key)
             self._ops[key] = None if told is None else self._ops_like(told, key)
         return self._ops[key]
 
-    def _ops_like(self, told: Told, key: Key) -> Ops:
+    def _ops_like(self, told: RepresentativeGraph, key: Key) -> OpCosts:
         """Price the ops of a group, unless they cost the same on another number of devices."""
         known, ops = self._like(told, key), self.made.ops
         if known not in ops:
             ops[known] = self._by_unit(told, key)
         return ops[known]
 
-    def _like(self, told: Told, key: Key) -> Like:
+    def _like(self, told: RepresentativeGraph, key: Key) -> Like:
         """Return all that the costs of a group follow from."""
         collectives = [op for op in told.graph.ops if op.kind in COLLECTIVES]
         sent = [self._group_s(op, key) for op in collectives if op.kind != HOP]
@@ -300,7 +300,7 @@ class Groups:
         sent += with_waits(collectives, nothing, self.wires, mesh, stack)
         return key, self._of_group(key.tensor), self._slow, tuple(sent)
 
-    def _by_unit(self, told: Told, key: Key) -> Ops:
+    def _by_unit(self, told: RepresentativeGraph, key: Key) -> OpCosts:
         graph, parts = told.graph, told.parts
         gradients = frozenset(weight_gradients(graph).values())
         home = _homes(told)
@@ -320,12 +320,12 @@ class Groups:
             if self._repeats(op, graph):
                 per_op[i] = self._work(op, graph, key, gradients, costs[i], alone_s[i])
         beside = {i: op for i, op in enumerate(graph.ops) if self.runs.is_beside(op)}
-        kinds = {kind_of(Sent.of(op).dimension) for op in beside.values()}
+        kinds = {kind_of(CollectiveCall.of(op).dimension) for op in beside.values()}
         several = len(kinds) > 1  # which need not wait for each other
         paired = key.expert > 1 and self.runs.pairs_passes
         sent = {
             i: 0.0
-            if paired or (several and kind_of(Sent.of(op).dimension) == "tensor")
+            if paired or (several and kind_of(CollectiveCall.of(op).dimension) == "tensor")
             else self._group_s(op, key)
             for i, op in beside.items()
         }
@@ -341,9 +341,9 @@ class Groups:
             once_s[unit, int(graph.ops[i].pass_ is Pass.UPDATE)] += alone_s[i]
         by_unit: Floats = np.stack(columns, axis=1).astype(np.float64)
         added_s: Floats = per_op[:, ACCUMULATE].astype(np.float64)
-        return Ops(told, home, seconds, added_s, by_unit, balanced, waited, once_s, besides)
+        return OpCosts(told, home, seconds, added_s, by_unit, balanced, waited, once_s, besides)
 
-    def _issued_s(self, told: Told, home: Ints) -> Floats:
+    def _issued_s(self, told: RepresentativeGraph, home: Ints) -> Floats:
         """Return [units] seconds in which the host launches ops of a micro-batch ahead of them."""
         count = np.zeros(len(told.parts))
         for op, unit in zip(told.graph.ops, home.tolist(), strict=True):
@@ -420,7 +420,7 @@ class Groups:
 
     def _group_s(self, op: Op, key: Key) -> float:
         """Return the least seconds of a collective between ranks that share an op, or samples."""
-        sent, (high, wide) = Sent.of(op), key.images
+        sent, (high, wide) = CollectiveCall.of(op), key.images
         if sent.dimension == "expert" and self.runs.folds(key):
             return 0.0  # they lie across dimensions
         rows = key.grid.rows if key.grid else 1
@@ -445,7 +445,7 @@ class Groups:
         return self._collective_s[known]
 
 
-def _units(told: Told) -> Ints:
+def _units(told: RepresentativeGraph) -> Ints:
     """Return [ops] the unit that every op belongs to, by whose times stages are balanced."""
     unit = np.zeros(len(told.graph.ops), np.int64)
     for u, one in enumerate(told.parts):
@@ -453,12 +453,12 @@ def _units(told: Told) -> Ints:
     return unit
 
 
-def _homes(told: Told) -> Ints:
+def _homes(told: RepresentativeGraph) -> Ints:
     """Return [ops] the unit on whose stage every op is done."""
     return np.array(places(told.graph, _units(told).tolist()), np.int64)
 
 
-def _held(told: Told, home: Ints, expert: int) -> Floats:
+def _held(told: RepresentativeGraph, home: Ints, expert: int) -> Floats:
     """Call `held_by_unit` with what ranks share as experts."""
     graph, experts = told.graph, _experts(told.graph, expert)
     return held_by_unit(graph, home, len(told.parts), weight_gradients(graph), experts)

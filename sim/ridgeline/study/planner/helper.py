@@ -22,7 +22,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.study.planner.found import Replay
 from ridgeline.study.planner.made import Key
-from ridgeline.study.planner.opener import Entry, Opened, Opener
+from ridgeline.study.planner.opener import SearchNode, Opened, Opener
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -123,7 +123,7 @@ def _work(
     one = opener.one
     opener.own = lambda key: one.groups.family(key) in own
 
-    def opened(*entries: Entry) -> dict[Entry, Opened]:
+    def opened(*entries: SearchNode) -> dict[SearchNode, Opened]:
         found = {entry: opener.opened(entry) for entry in entries}
         return found | opener.taken()
 

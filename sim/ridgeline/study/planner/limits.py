@@ -14,7 +14,7 @@ from ridgeline.parallel.division.spatial import with_shared_images
 from ridgeline.parallel.recomputing.blocks import attention_cores
 from ridgeline.parallel.recomputing.recompute import Mode
 from ridgeline.parallel.stages.partition import Cut
-from ridgeline.study.planner.few import Few, n_units
+from ridgeline.study.planner.few import ReducedModel, n_units
 from ridgeline.study.planner.space import GRID_MODES, divisors
 from ridgeline.workload.graph import Graph, Pass
 from ridgeline.workload.model import Model
@@ -25,7 +25,7 @@ class Limits:
     """Limits of a model on so many devices, found with the few layers that tell of it."""
 
     model: Model
-    few: Few
+    few: ReducedModel
     precision: str
     devices: int
     cut: Cut = "even"

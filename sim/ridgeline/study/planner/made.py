@@ -8,11 +8,11 @@ from typing import NamedTuple
 from ridgeline.parallel.division.divide import ShardedGraph
 from ridgeline.parallel.division.grid import Grid
 from ridgeline.parallel.lower import Moving
-from ridgeline.parallel.prices import Prices
+from ridgeline.parallel.prices import OpPricer
 from ridgeline.parallel.recomputing.recompute import Mode
 from ridgeline.parallel.stages.overheads import Overheads
-from ridgeline.study.planner.few import Few, Told
-from ridgeline.study.planner.group import Floats, Group, Ints
+from ridgeline.study.planner.few import ReducedModel, RepresentativeGraph
+from ridgeline.study.planner.group import Floats, PlanClass, Ints
 from ridgeline.workload.model import Model
 
 BEST = -1
@@ -47,7 +47,7 @@ Like = tuple[Key, Moving, tuple[Slow, ...], tuple[float, ...]]
 """All that the costs of a group follow from."""
 
 
-class Ops(NamedTuple):
+class OpCosts(NamedTuple):
     """What the ops of a group take.
 
     Attributes
@@ -62,7 +62,7 @@ class Ops(NamedTuple):
         Of the units of `told`, as `Group`.
     """
 
-    told: Told
+    told: RepresentativeGraph
     home: Ints
     seconds: Floats
     added_s: Floats
@@ -88,13 +88,13 @@ class Made:
         and the times of collectives inside a group.
     """
 
-    few: Few
-    prices: dict[Slow, Prices] = field(default_factory=dict)
+    few: ReducedModel
+    prices: dict[Slow, OpPricer] = field(default_factory=dict)
     sharded: dict[tuple[Key, Model, Moving], ShardedGraph] = field(default_factory=dict)
-    told: dict[tuple[Key, Moving], Told | None] = field(default_factory=dict)
+    told: dict[tuple[Key, Moving], RepresentativeGraph | None] = field(default_factory=dict)
     divided: dict[tuple[Key, Moving], frozenset[str]] = field(default_factory=dict)
-    ops: dict[Like, Ops] = field(default_factory=dict)
-    groups: dict[Like, Group] = field(default_factory=dict)
+    ops: dict[Like, OpCosts] = field(default_factory=dict)
+    groups: dict[Like, PlanClass] = field(default_factory=dict)
     held: dict[tuple[int, Mode, int], Floats] = field(default_factory=dict)
     energies: dict[int, float] = field(default_factory=dict)  # by identity; `prices` keeps these
     times: dict[int, float] = field(default_factory=dict)  # likewise

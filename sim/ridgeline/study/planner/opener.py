@@ -28,7 +28,7 @@ LEAST, AGAIN, OPS, STAGES, ALL = range(5)
 plan: its ops, its stages, what moves between its replicas (all but what the engine says)."""
 
 
-class Entry(NamedTuple):
+class SearchNode(NamedTuple):
     """Some plans that are not played yet.
 
     Attributes
@@ -57,7 +57,7 @@ class Opened(NamedTuple):
         Of a plan: least seconds of a step.
     """
 
-    entries: list[Entry]
+    entries: list[SearchNode]
     dropped: int = 0
     time_s: float = 0.0
 
@@ -86,21 +86,21 @@ class Opener:
         self.least = np.zeros((len(keys), len(TOTALS)))
         self.own: Callable[[Key], bool] = lambda key: False
         self.screened, self.screen_s = 0, 0.0
-        self._next: list[Entry] = []
-        self._begun: set[Entry] = set()
-        self._done: dict[Entry, Opened] = {}
+        self._next: list[SearchNode] = []
+        self._begun: set[SearchNode] = set()
+        self._done: dict[SearchNode, Opened] = {}
 
-    def key(self, entry: Entry) -> Key:
+    def key(self, entry: SearchNode) -> Key:
         """Return the group that an entry belongs to."""
         group = entry.number if entry.known in {LEAST, AGAIN} else self.which[entry.number]
         return self.keys[int(group)]
 
-    def begin(self, least: Floats, entries: Iterable[Entry]) -> None:
+    def begin(self, least: Floats, entries: Iterable[SearchNode]) -> None:
         """Begin with these groups."""
         self.least = least
         self._push(entries)
 
-    def opened(self, entry: Entry) -> Opened:
+    def opened(self, entry: SearchNode) -> Opened:
         """Open an entry."""
         if entry not in self._done:
             self._begun.add(entry)
@@ -119,7 +119,7 @@ class Opener:
                 return True
         return False
 
-    def taken(self) -> dict[Entry, Opened]:
+    def taken(self) -> dict[SearchNode, Opened]:
         """Hand over what was opened and has not been asked for."""
         done, self._done = self._done, {}
         return done
@@ -144,12 +144,12 @@ class Opener:
         values = self.one.bound_values(bounds[:, 0], bounds[:, 1], at)
         return np.where(bounds[:, 2] <= self.one.runs.capacity_bytes, values, np.inf)
 
-    def _push(self, entries: Iterable[Entry]) -> None:
+    def _push(self, entries: Iterable[SearchNode]) -> None:
         for entry in entries:
             if entry.known != ALL and self.own(self.key(entry)):
                 heapq.heappush(self._next, entry)
 
-    def _group(self, entry: Entry) -> Opened:
+    def _group(self, entry: SearchNode) -> Opened:
         """Price a group and list its plans; at first, only what it does again."""
         key, groups = self.keys[entry.number], self.one.groups
         at = np.flatnonzero(self.which == entry.number)
@@ -160,16 +160,16 @@ class Opener:
             least = self.least[entry.number].copy()
             least[: len(again)] = again
             bound = max(entry.bound, float(self.values(at, least).min()))
-            return Opened([Entry(bound, AGAIN, entry.number)])
+            return Opened([SearchNode(bound, AGAIN, entry.number)])
         group = groups.group(key)
         if group is None:
             return Opened([])
         values = self.values(at, totals(group))
         fits = values < np.inf
         plans = zip(values[fits].tolist(), at[fits].tolist(), strict=True)
-        return Opened([Entry(bound, OPS, i) for bound, i in plans], int((~fits).sum()))
+        return Opened([SearchNode(bound, OPS, i) for bound, i in plans], int((~fits).sum()))
 
-    def _plan(self, entry: Entry) -> Opened:
+    def _plan(self, entry: SearchNode) -> Opened:
         """Bound a plan by its stages, or by what moves between its replicas, too."""
         one, (value, known, i) = self.one, entry
         group = one.groups.group(self.key(entry))
@@ -179,4 +179,4 @@ class Opener:
         bound = one.sharpened(group, i, wired=known == STAGES)
         time_s, energy_j = np.array([bound.time_s]), np.array([bound.energy_j])
         (sharp,) = one.bound_values(time_s, energy_j, np.array([i]))
-        return Opened([Entry(max(value, float(sharp)), known + 1, i)], 0, bound.time_s)
+        return Opened([SearchNode(max(value, float(sharp)), known + 1, i)], 0, bound.time_s)

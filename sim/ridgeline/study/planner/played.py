@@ -18,7 +18,7 @@ from ridgeline.workload.autodiff import gradient_parts, weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 
 if TYPE_CHECKING:
-    from ridgeline.study.planner.few import Told
+    from ridgeline.study.planner.few import RepresentativeGraph
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -29,7 +29,7 @@ RUN, READ, MADE = range(3)
 _WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
 
 
-class Played(NamedTuple):
+class ScheduleTrace(NamedTuple):
     """One direction: E events in order, U units.
 
     Attributes
@@ -116,7 +116,7 @@ def done_once(graph: Graph, home: Ints) -> dict[int, int]:
     }
 
 
-def played(told: Told, taken: Taken) -> tuple[Played, ...]:
+def played(told: RepresentativeGraph, taken: Taken) -> tuple[ScheduleTrace, ...]:
     """Return the events of every direction.
 
     Raises
@@ -198,13 +198,13 @@ def _parts(graph: Graph, taken: Taken) -> dict[str, _Part]:
 
 
 def _direction(
-    told: Told,
+    told: RepresentativeGraph,
     taken: Taken,
     ops: list[int],
     direction: int,
     several: dict[str, int],
     parts: dict[str, _Part],
-) -> Played:
+) -> ScheduleTrace:
     graph = told.graph
     rows: list[tuple[float, ...]] = []  # kind, unit, value, added, shared, tied
     event_of: dict[int, int] = {}
@@ -236,7 +236,7 @@ def _direction(
     maker[some] = order[first[source[some]] + at_maker[some]]
     kind, _, value, added_s, shared, tied = columns[:, every]
     of_experts, several_have = (one.astype(np.int64) for one in (shared, tied))
-    return Played(
+    return ScheduleTrace(
         kind.astype(np.int64), unit, value, added_s, of_experts, several_have, reader, maker,
         source, np.ascontiguousarray(links[:, 3:]),
     )  # fmt: skip
@@ -251,7 +251,7 @@ def _counted(home: Ints) -> Ints:
     return count
 
 
-def _whole(told: Told, home: Ints, kind: Floats, *, reverse: bool) -> tuple[Ints, Ints]:
+def _whole(told: RepresentativeGraph, home: Ints, kind: Floats, *, reverse: bool) -> tuple[Ints, Ints]:
     """Return the events of all layers in order: which event of the graph each is, and its unit.
 
     Where a layer is repeated, each event of it comes as long after that of the layer before as it
@@ -288,7 +288,7 @@ def _whole(told: Told, home: Ints, kind: Floats, *, reverse: bool) -> tuple[Ints
     return np.concatenate((every, np.tile(mine, more)))[order], unit[order]
 
 
-def _linked(told: Told, found: Floats, direction: int) -> tuple[Floats, Ints]:
+def _linked(told: RepresentativeGraph, found: Floats, direction: int) -> tuple[Floats, Ints]:
     """Return what `_links` says of all layers: [U, 5], and which unit each one waits for."""
     of = told.whole(np.arange(len(found), dtype=np.float64)).astype(np.int64)
     at, layer, more = told.at, told.per_layer, told.more
@@ -303,7 +303,7 @@ def _linked(told: Told, found: Floats, direction: int) -> tuple[Floats, Ints]:
 
 
 def _links(
-    told: Told, taken: Taken, ops: list[int], event_of: dict[int, int], count: Ints, direction: int
+    told: RepresentativeGraph, taken: Taken, ops: list[int], event_of: dict[int, int], count: Ints, direction: int
 ) -> Floats:
     """Return, of every unit, the nearest other one whose work the first op that waits waits for.
 

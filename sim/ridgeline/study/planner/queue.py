@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ridgeline.parallel.plans.plan import Plan
-from ridgeline.study.planner.found import Found, Replay
+from ridgeline.study.planner.found import SearchResult, Replay
 from ridgeline.study.planner.group import Floats, Ints
 from ridgeline.study.planner.helper import MANY, Helper, can_fork, play
 from ridgeline.study.planner.made import Key
-from ridgeline.study.planner.opener import ALL, LEAST, Entry, Opened, Opener
+from ridgeline.study.planner.opener import ALL, LEAST, SearchNode, Opened, Opener
 from ridgeline.study.planner.screen import HELD, TOTALS
 from ridgeline.study.planner.space import GRID_MODES, RECOMPUTE_NAMES
 
@@ -59,8 +59,8 @@ class Queue:
         self.one, self.limit, self.progress, self.processes = one, limit, progress, processes
         self.helper: Helper | None = None
         self.opener = Opener(one, *_groups_of(one))
-        self.queue: list[Entry] = []
-        self.sent: dict[Entry, Opened] = {}  # what the helper has opened
+        self.queue: list[SearchNode] = []
+        self.sent: dict[SearchNode, Opened] = {}  # what the helper has opened
         self.bound_s: dict[int, float] = {}  # of plans
         self.played: list[Replay | None] = []  # None: the engine cannot, or has not yet
         self.waiting: tuple[int, Plan, float] | None = None  # what the helper plays, and its place
@@ -85,7 +85,7 @@ class Queue:
         at = every[may]
         bound = np.full(len(keys), np.inf)
         np.minimum.at(bound, which[at], self.opener.values(at, least, which[at]))
-        self.queue = [Entry(v, LEAST, g) for g, v in enumerate(bound.tolist()) if v < np.inf]
+        self.queue = [SearchNode(v, LEAST, g) for g, v in enumerate(bound.tolist()) if v < np.inf]
         heapq.heapify(self.queue)
         if self.helper is not None:
             owns, key = self.helper.owns, self.opener.key
@@ -109,7 +109,7 @@ class Queue:
             return found | dict(zip(others, theirs, strict=True))
         return dict(zip(families, leasts(families), strict=True))
 
-    def _open(self, entry: Entry) -> None:
+    def _open(self, entry: SearchNode) -> None:
         """Put what is behind an entry in its place."""
         found = self._opened(entry)
         self.dropped += found.dropped
@@ -118,7 +118,7 @@ class Queue:
         if found.time_s:
             self.bound_s[entry.number] = found.time_s
 
-    def _opened(self, entry: Entry) -> Opened:
+    def _opened(self, entry: SearchNode) -> Opened:
         """Open an entry here or, if it is one of the helper's, there."""
         if entry in self.sent:
             return self.sent.pop(entry)
@@ -128,7 +128,7 @@ class Queue:
         self._fetch(entry)
         return self.sent.pop(entry)
 
-    def _fetch(self, *entries: Entry) -> None:
+    def _fetch(self, *entries: SearchNode) -> None:
         """Fetch what the helper has opened, these at least, and go on while it does."""
         assert self.helper is not None
         self.helper.begin("open", *entries)
@@ -136,7 +136,7 @@ class Queue:
             pass
         self.sent |= self.helper.answer(lambda: {e: self.opener.opened(e) for e in entries})
 
-    def found(self, began: float) -> Found:
+    def found(self, began: float) -> SearchResult:
         """Take groups and plans in order of their bounds."""
         try:
             self.fill()
@@ -147,7 +147,7 @@ class Queue:
         one, opener = self.one, self.opener
         played = [play for play in self.played[: end.played] if play is not None]
         fitting = sorted((r for r in played if r.fits), key=lambda r: r.objective)
-        return Found(
+        return SearchResult(
             model=one.model.name,
             cluster=one.cluster.name,
             software=one.runs.stack.name,

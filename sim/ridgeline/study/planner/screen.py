@@ -25,7 +25,7 @@ from ridgeline.study.planner.group import (
     FORWARD,
     WEIGHT_GRADIENT,
     Floats,
-    Group,
+    PlanClass,
 )
 from ridgeline.study.planner.held import KEPT
 
@@ -47,7 +47,7 @@ class Bound(NamedTuple):
     memory_bytes: float
 
 
-def totals(group: Group) -> Floats:
+def totals(group: PlanClass) -> Floats:
     """Return what `screen` knows of a group: see `TOTALS`."""
     work, held = group.work.sum(axis=0), group.held[:, : KEPT + 1].sum(axis=0)
     longest = (group.seconds(0) + group.seconds(1)).max(initial=0.0)

@@ -23,8 +23,8 @@ from ridgeline.parallel.stages.schedules import SCHEDULES
 from ridgeline.report.account import energy_account
 from ridgeline.simulation import fullest_memory, play_step
 from ridgeline.software.stack import Stack
-from ridgeline.study.planner.found import Found, Objective, Replay
-from ridgeline.study.planner.group import Bools, Floats, Group, Ints
+from ridgeline.study.planner.found import SearchResult, Objective, Replay
+from ridgeline.study.planner.group import Bools, Floats, PlanClass, Ints
 from ridgeline.study.planner.groups import Groups
 from ridgeline.study.planner.made import BEST, Key
 from ridgeline.study.planner.needs import needs_of
@@ -34,12 +34,12 @@ from ridgeline.study.planner.screen import ROUNDING, TOTALS, Bound, screen, tota
 from ridgeline.study.planner.space import (
     RECOMPUTE_NAMES,
     SCHEDULE_NAMES,
-    Space,
+    PlanSpace,
     divisors,
     enumerate_plans,
 )
 from ridgeline.study.planner.staged import Staged, spread, staged
-from ridgeline.study.planner.timed import Shares
+from ridgeline.study.planner.timed import RankShares
 from ridgeline.workload.model import Model, load_model
 
 Messages = dict[tuple[int, int], tuple[float, float]]
@@ -54,7 +54,7 @@ class Searcher:
 
     runs: Running
     objective: Objective
-    space: Space
+    space: PlanSpace
     groups: Groups
     cuts: dict[tuple[Key, int, int, int, bool, bytes], Staged] = field(default_factory=dict)
     where: dict[tuple[Key, int, int, int, bool, int, int], Staged] = field(default_factory=dict)
@@ -213,7 +213,7 @@ class Searcher:
         parts = key.tensor * key.context * math.prod(key.images)
         return np.concatenate((np.zeros(len(TOTALS) - len(least)), least / parts))
 
-    def sharpened(self, group: Group, i: int, *, wired: bool = True) -> Bound:
+    def sharpened(self, group: PlanClass, i: int, *, wired: bool = True) -> Bound:
         """Bound one plan, its stages known, and (`wired`) what moves between its replicas.
 
         The latter is left out where weights of one plan are summed along several dimensions.
@@ -234,7 +234,7 @@ class Searcher:
         alone = not between.folds(plan)
         return cut.bound(m, shares, time_of, alone=alone)
 
-    def memory_bytes(self, group: Group, i: int) -> float:
+    def memory_bytes(self, group: PlanClass, i: int) -> float:
         """Return the least bytes of the fullest rank of a plan, its stages known.
 
         Infinite where it cannot be cut so.
@@ -247,7 +247,7 @@ class Searcher:
             return float("inf")
         return cut.memory_bytes(int(self.space.micro_batches[i]), self._shares(i))
 
-    def _coarse(self, group: Group, i: int) -> tuple[float, float, float]:
+    def _coarse(self, group: PlanClass, i: int) -> tuple[float, float, float]:
         """Return the screen's bounds of one plan."""
         time_s, energy_j, held = self.screened(
             np.array([i]), np.array([0]), totals(group)[None, :]
@@ -268,9 +268,9 @@ class Searcher:
         alike = s.spatial[i] == s.tensor_rows[i] == 1
         return bool(alike and self.runs.knows_sums and not (self.folded[i] or self.in_slices[i]))
 
-    def _shares(self, i: int) -> Shares:
+    def _shares(self, i: int) -> RankShares:
         s, stack = self.space, self.runs.stack
-        return Shares(
+        return RankShares(
             int(self.holders[i]), int(s.expert[i]), int(s.sharding[i]),
             bucket=self.runs.bucket_bytes(int(s.data[i])),
             again=stack.zero.reshard_after_forward == "all",
@@ -278,7 +278,7 @@ class Searcher:
             keeps=self.runs.keeps_sums,
         )  # fmt: skip
 
-    def _cut(self, group: Group, i: int) -> Staged:
+    def _cut(self, group: PlanClass, i: int) -> Staged:
         key, s = self.key(i), self.space
         unlike = bool(self.folded[i] or self.in_slices[i])
         m, zero = int(s.micro_batches[i]), int(s.sharding[i])
@@ -436,7 +436,7 @@ def search(
     alone: str | None = None, advise: bool = True, context: bool | None = None,
     processes: int | None = None, grids: bool = False, spatial: bool = False,
     software: Stack | str | None = None,
-) -> Found:  # fmt: skip
+) -> SearchResult:  # fmt: skip
     """Find the plan of the least step time, energy or cost on exactly so many devices.
 
     Parameters
@@ -481,7 +481,7 @@ def search(
 def found_by(
     one: Searcher, limit: int | None, progress: Callable[[str], None] = lambda text: None, *,
     began: float | None = None, processes: int | None = None,
-) -> Found:  # fmt: skip
+) -> SearchResult:  # fmt: skip
     """Search the plans of a searcher, which keeps what it has priced; others as in `search`."""
     began = time.perf_counter() if began is None else began
     return Queue(one, limit, progress, processes).found(began)

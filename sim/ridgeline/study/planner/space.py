@@ -33,7 +33,7 @@ _INTERLEAVED = SCHEDULE_NAMES.index("interleaved")
 
 
 @dataclass(frozen=True)
-class Space:
+class PlanSpace:
     """Plans as arrays of equal length P.
 
     Attributes
@@ -97,7 +97,7 @@ class Space:
         """[P] devices that share images."""
         return self.image_rows * self.image_columns
 
-    def only(self, dimension: str) -> Space:
+    def only(self, dimension: str) -> PlanSpace:
         """Return the plans that use this dimension alone: data, tensor, pipeline or spatial."""
         others = [
             getattr(self, name) == 1
@@ -106,7 +106,7 @@ class Space:
         ]
         return self.where(np.logical_and.reduce(others))
 
-    def where(self, kept: npt.NDArray[np.bool_]) -> Space:
+    def where(self, kept: npt.NDArray[np.bool_]) -> PlanSpace:
         """Return some of the plans."""
         arrays = {f.name: getattr(self, f.name) for f in fields(self)}
         parts: dict[str, Any] = {
@@ -169,7 +169,7 @@ def enumerate_plans(
     grids: Sequence[Grid] = (),
     images: Sequence[tuple[int, int]] = ((1, 1),),
     precision: str | None = None,
-) -> Space:
+) -> PlanSpace:
     """List every plan that `Plan` allows on exactly so many devices.
 
     Parameters
@@ -234,7 +234,7 @@ def enumerate_plans(
                     for recompute in map(RECOMPUTE_NAMES.index, recomputations)
                 ]
     columns = np.array(rows, np.int64).reshape(-1, 16).T
-    return Space(global_batch, precision, *cast("list[Ints]", list(columns)))
+    return PlanSpace(global_batch, precision, *cast("list[Ints]", list(columns)))
 
 
 def _schedules(pipeline: int, micro_batches: int, max_stages: int) -> list[tuple[int, int]]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.parallel.stages.schedules import SCHEDULES
-from ridgeline.study.planner.group import ENERGY, Floats, Group
+from ridgeline.study.planner.group import ENERGY, Floats, PlanClass
 from ridgeline.study.planner.held import (
     BESIDE,
     COMPUTED,
@@ -28,7 +28,7 @@ from ridgeline.study.planner.held import (
     STATE,
 )
 from ridgeline.study.planner.screen import ROUNDING, Bound
-from ridgeline.study.planner.timed import Sends, Shares, Timed, TimeOf, splits, timed
+from ridgeline.study.planner.timed import Sends, RankShares, Timed, TimeOf, splits, timed
 
 Ints = npt.NDArray[np.int64]
 
@@ -57,7 +57,7 @@ class Staged:
         sharding, of gradients, of weights too.
     """
 
-    group: Group
+    group: PlanClass
     name: str
     stages: int
     chunks: int
@@ -74,7 +74,7 @@ class Staged:
         return timed(self.group, self.name, self.stages, self.chunks, self.sends, self.cut)
 
     def bound(
-        self, micro_batches: int, shares: Shares, time_of: TimeOf | None, *, alone: bool = False
+        self, micro_batches: int, shares: RankShares, time_of: TimeOf | None, *, alone: bool = False
     ) -> Bound:
         """Return the bounds of one plan; without `time_of`, nothing waits for replicas.
 
@@ -88,7 +88,7 @@ class Staged:
         memory = self.memory_bytes(micro_batches, shares)
         return Bound(least * (1 - ROUNDING), energy * (1 - ROUNDING), memory)
 
-    def memory_bytes(self, m: int, shares: Shares) -> float:
+    def memory_bytes(self, m: int, shares: RankShares) -> float:
         """Return the least bytes of the fullest rank."""
         held = self.held.sum(axis=0)
         data, expert, sharding = shares.data, shares.expert, shares.sharding
@@ -115,7 +115,7 @@ class Staged:
         return float(np.maximum(fullest, states + gradients).max())
 
 
-def staged(group: Group, name: str, stages: int, chunks: int, sends: Sends, cut: Ints) -> Staged:
+def staged(group: PlanClass, name: str, stages: int, chunks: int, sends: Sends, cut: Ints) -> Staged:
     """Cut a group of plans."""
     work, held = group.by_stage(cut)
     issued = np.add.reduceat(group.issued_s, cut[:-1])
@@ -133,7 +133,7 @@ def staged(group: Group, name: str, stages: int, chunks: int, sends: Sends, cut:
     )
 
 
-def _beside(group: Group, stages: int, cut: Ints) -> Floats:
+def _beside(group: PlanClass, stages: int, cut: Ints) -> Floats:
     """Return `Staged.beside`: that of a unit, less what is kept of others and not needed then.
 
     That is all of later units of the stage, whose backward pass is done, and what is EARLY of those

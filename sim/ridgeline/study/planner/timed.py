@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.parallel.stages.schedules import SCHEDULES, SlotArrays
-from ridgeline.study.planner.group import Floats, Group, Ints
+from ridgeline.study.planner.group import Floats, PlanClass, Ints
 from ridgeline.study.planner.passing import (
     AHEAD,
     EARLY,
@@ -26,7 +26,7 @@ from ridgeline.study.planner.played import FORWARD, LATE, MADE, READ, SHORT, WHO
 from ridgeline.study.planner.recurrence import played_s
 
 
-class Shares(NamedTuple):
+class RankShares(NamedTuple):
     """Which ranks share what, and how it moves between them.
 
     Attributes
@@ -120,7 +120,7 @@ class Timed:
         What messages take.
     """
 
-    group: Group
+    group: PlanClass
     name: str
     stages: int
     chunks: int
@@ -139,7 +139,7 @@ class Timed:
         """Whether gradients of weights wait."""
         return splits(self.name, self.stages)
 
-    def step_s(self, m: int, shares: Shares, time_of: TimeOf | None) -> float:
+    def step_s(self, m: int, shares: RankShares, time_of: TimeOf | None) -> float:
         """Return the least seconds of a step of m micro-batches.
 
         Without `time_of`, nothing waits for replicas.
@@ -153,7 +153,7 @@ class Timed:
         return self._played_s(m, adds, whole, shares, time_of)
 
     def _played_s(
-        self, m: int, adds: bool, whole: bool, shares: Shares, time_of: TimeOf | None
+        self, m: int, adds: bool, whole: bool, shares: RankShares, time_of: TimeOf | None
     ) -> float:
         """Play the schedule."""
         slots = slots_of(self.name, self.stages, m, self.chunks)
@@ -195,7 +195,7 @@ class Timed:
         return of_stages[:, 0].copy(), of_stages[:, 1].copy()
 
     def _with_replicas(
-        self, backward: int, adds: bool, last: bool, shares: Shares, time_of: TimeOf
+        self, backward: int, adds: bool, last: bool, shares: RankShares, time_of: TimeOf
     ) -> list[list[_Rows]]:
         """Return the rows of every phase, as `recurrence.played_s` takes them."""
         beyond = 1 < shares.expert < shares.data
@@ -290,7 +290,7 @@ def slots_of(name: str, stages: int, m: int, chunks: int) -> SlotArrays:
     return SCHEDULES[name].arrays(stages, m, chunks)
 
 
-def timed(group: Group, name: str, stages: int, chunks: int, sends: Sends, cut: Ints) -> Timed:
+def timed(group: PlanClass, name: str, stages: int, chunks: int, sends: Sends, cut: Ints) -> Timed:
     """Cut a group of plans."""
     n = stages * chunks
     part = np.empty(len(group.work), np.int64)

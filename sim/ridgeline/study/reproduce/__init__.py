@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 
 from ridgeline.errors import RidgelineError, nearest
-from ridgeline.study.reproduce.table import Fit, Reproduction, Row
+from ridgeline.study.reproduce.table import FittedConstant, Reproduction, ReproducedFigure
 
 REPRODUCTIONS = {
     "al-fares": "Strides on a tree and on a fat tree: Al-Fares et al., SIGCOMM 2008",
@@ -36,7 +36,7 @@ REPRODUCTIONS = {
     "transport": "Hashes, pauses, marks and sprayed packets: ECMP, PFC, DCQCN, NDP",
 }
 
-__all__ = ["REPRODUCTIONS", "Fit", "Reproduction", "Row", "reproduce"]
+__all__ = ["REPRODUCTIONS", "FittedConstant", "Reproduction", "ReproducedFigure", "reproduce"]
 
 
 OF_STEPS = frozenset({"calculon", "das", "goyal", "gpipe", "lee"})

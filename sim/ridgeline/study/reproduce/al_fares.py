@@ -13,7 +13,7 @@ from importlib import resources
 from ridgeline.network.inline import from_text
 from ridgeline.network.topology import Topology
 from ridgeline.network.traffic import flow_rates, make_flows
-from ridgeline.study.reproduce.table import Reproduction, Row
+from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
 
 _HOSTS, _LINK = 16, "96 Mb/s, 0 s"  # the rate to which the paper limits every port
 _STRIDES = (1, 2, 4, 8)
@@ -24,7 +24,7 @@ def reproduce() -> Reproduction:
     tree = from_text(f"Tree({_HOSTS}, 4, 3.6, {_LINK})")
     text = resources.files(__package__).joinpath("al_fares.csv").read_text("utf-8")
     rows = tuple(
-        Row(
+        ReproducedFigure(
             group="tree, uplinks oversubscribed 3.6 to 1",
             quantity=f"{row['pattern']}, share of bisection",
             unit="",

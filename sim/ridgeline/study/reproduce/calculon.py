@@ -15,7 +15,7 @@ from importlib import resources
 from ridgeline.report.result import Result
 from ridgeline.study.reproduce.decoder_steps import decoder, step, step_plan
 from ridgeline.study.reproduce.programs import software_note
-from ridgeline.study.reproduce.table import Reproduction, Row
+from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
 from ridgeline.workload.families.decoder import Decoder
 from ridgeline.workload.graph import Role
 
@@ -63,7 +63,7 @@ def lines() -> list[dict[str, str]]:
     return list(csv.DictReader(text.splitlines()))
 
 
-def compare(line: Mapping[str, str], software: str | None = None) -> Iterator[Row]:
+def compare(line: Mapping[str, str], software: str | None = None) -> Iterator[ReproducedFigure]:
     """Set one prediction beside ours; memory only of A100s, since that of H100s is the same."""
     cluster = _CLUSTERS[line["system"]]
     result = step(line, cluster, software)
@@ -78,7 +78,7 @@ def compare(line: Mapping[str, str], software: str | None = None) -> Iterator[Ro
         yield from _memory(group, line, result)
 
 
-def _memory(group: str, line: Mapping[str, str], result: Result) -> Iterator[Row]:
+def _memory(group: str, line: Mapping[str, str], result: Result) -> Iterator[ReproducedFigure]:
     there = {kind: float(line[f"{kind}_bytes"]) / _GB for kind in
              ("weights", "gradient", "optimizer", "activation", "total")}  # fmt: skip
     ours = {kind: size / _GB for kind, size in _largest(result).items()}
@@ -176,8 +176,8 @@ def _in_blocks(model: str) -> int:
 def _row(
     group: str, quantity: str, unit: str, there: float, ours: float,
     tolerance: float | None = None, note: str = "",
-) -> Row:  # fmt: skip
-    return Row(
+) -> ReproducedFigure:  # fmt: skip
+    return ReproducedFigure(
         group=group,
         quantity=quantity,
         unit=unit,

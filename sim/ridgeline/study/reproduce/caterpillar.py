@@ -16,7 +16,7 @@ from ridgeline.kernels.broadcast_grid import Method, SampleCost, method
 from ridgeline.kernels.cost import peak_rates
 from ridgeline.kernels.pricing import price_all
 from ridgeline.kernels.residence import residence
-from ridgeline.study.reproduce.table import Fit, Reproduction, Row
+from ridgeline.study.reproduce.table import FittedConstant, Reproduction, ReproducedFigure
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
 
 # The method that stands for each bar of Fig. 10, whose classes of batch sizes all look alike.
@@ -52,17 +52,17 @@ def reproduce() -> Reproduction:
         source=published()["citation"],
         rows=rows,
         fits=(
-            Fit(
+            FittedConstant(
                 "off-core words",
                 f"{grid.spill_words_per_cycle.value:g} words a cycle and core",
                 "Fig. 10, N2: SGD, CP, DFA b <= 8; without it: the 4 words of a core's bus",
             ),
-            Fit(
+            FittedConstant(
                 "area beside multiply-adder and memories",
                 f"{grid.areas.rest.value * 1e6:g} mm2 an element",
                 "both areas; without it: 0",
             ),
-            Fit(
+            FittedConstant(
                 "power beside multiply-adds and memories",
                 f"{element_mw:g} mW an element, whether it works or waits",
                 "Table 2, SGD and CP; without it: 0",
@@ -180,10 +180,10 @@ def _products(widths: Sequence[int], how: Method, samples: int) -> Graph:
     return Graph("caterpillar", samples, _FORMAT, tensors, tuple(ops), "")
 
 
-def _utilisation() -> Iterator[Row]:
+def _utilisation() -> Iterator[ReproducedFigure]:
     for network, bars in published()["fig10_utilisation"].items():
         for bar, value in bars.items():
-            yield Row(
+            yield ReproducedFigure(
                 group=f"Fig. 10, {network}, utilisation",
                 quantity=bar,
                 unit="",
@@ -204,7 +204,7 @@ def _prices_j(device: Device) -> tuple[float, float, float]:
     return fma, local, spilled
 
 
-def _energy_ratios() -> Iterator[Row]:
+def _energy_ratios() -> Iterator[ReproducedFigure]:
     for figure, network, tolerance in ((6, "N1", 0.085), (7, "N2", 0.055), (8, "N3", 0.03)):
         for name, bar in published()[f"fig{figure}_energy_j"].items():
             cost, device = _cost(network, name)
@@ -214,7 +214,7 @@ def _energy_ratios() -> Iterator[Row]:
                 ratios["off_core"] = cost.spilled_per_mac * spilled_j / fma_j
             for part, predicted in ratios.items():
                 value = bar[part] / bar["fpu"]
-                yield Row(
+                yield ReproducedFigure(
                     group=f"Fig. {figure}, {network}, energy",
                     quantity=f"{part.replace('_', '-')} / FPU, {name}",
                     unit="",
@@ -229,10 +229,10 @@ _SMALL_J = 0.6
 """Bars under this are digitised too coarsely to be promised."""
 
 
-def _areas() -> Iterator[Row]:
+def _areas() -> Iterator[ReproducedFigure]:
     for name, value in published()["area_mm2"].items():
         grid = _grid(load_device(name))
-        yield Row(
+        yield ReproducedFigure(
             group="Area, mm2",
             quantity=name,
             unit="mm2",
@@ -243,7 +243,7 @@ def _areas() -> Iterator[Row]:
         )
 
 
-def _efficiency() -> Iterator[Row]:
+def _efficiency() -> Iterator[ReproducedFigure]:
     for network, methods in published()["table2_gflops_per_w"].items():
         for name, value in methods.items():
             derivable = name != "MBGD"
@@ -254,7 +254,7 @@ def _efficiency() -> Iterator[Row]:
             )
             grid = _grid(device)
             cycle_j = device.idle_power.value / grid.clock.value / grid.elements
-            yield Row(
+            yield ReproducedFigure(
                 group=f"Table 2, {network}, GFLOP/s/W",
                 quantity=name,
                 unit="GFLOP/s/W",
@@ -266,7 +266,7 @@ def _efficiency() -> Iterator[Row]:
             )
 
 
-def _times() -> Iterator[Row]:
+def _times() -> Iterator[ReproducedFigure]:
     data = published()
     samples = data["samples_per_epoch"]["value"]
     for time in data["times_s"]:
@@ -278,7 +278,7 @@ def _times() -> Iterator[Row]:
             epochs * samples * _cost(network, name, fitted=with_fit)[0].cycles / clock_hz
             for with_fit in (True, False)
         )
-        yield Row(
+        yield ReproducedFigure(
             group=f"{network}, time to {percent} %, s",
             quantity=f"{name}, {epochs} epochs",
             unit="s",

@@ -15,7 +15,7 @@ from ridgeline.network.collectives import collective
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.programs import program, software_note
-from ridgeline.study.reproduce.table import Reproduction, Row, printed
+from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure, printed
 from ridgeline.workload.graph import Conv
 from ridgeline.workload.model import load_model
 
@@ -68,7 +68,7 @@ def reproduce(software: str | None = None) -> Reproduction:
     )
 
 
-def _balances() -> Iterator[Row]:
+def _balances() -> Iterator[ReproducedFigure]:
     """FLOPs of a convolution's three passes over the bytes of its gradient, from the graph."""
     graph = load_model("vgg-a").training(_BATCH, "fp32")
     layers = list(dict.fromkeys(op.layer for op in graph.ops if isinstance(op.loops, Conv)))
@@ -113,7 +113,7 @@ def exchange_s(nodes: int, groups: int, ofm: int, batch: int, ifm: int = _IFM) -
     )
 
 
-def _model_parallel() -> Iterator[Row]:
+def _model_parallel() -> Iterator[ReproducedFigure]:
     """Find the least width from which model parallelism sends less than data parallelism."""
     for nodes, batch in ((8, 64), (64, 256), (128, 512)):
         low, high = 1, 2**14
@@ -139,7 +139,7 @@ def best_groups(nodes: int, batch: int, ofm: int) -> int:
     return min(able, key=lambda groups: exchange_s(nodes, groups, ofm, batch))
 
 
-def _groups() -> Iterator[Row]:
+def _groups() -> Iterator[ReproducedFigure]:
     for nodes, batch, ofm, published in _BEST_GROUPS:
         yield printed(
             "fully connected, best number of groups",
@@ -163,7 +163,7 @@ def one_node_s(model: str, batch: int, software: str | None = None) -> float:
     return simulate(load_model(model), nodes(), plan, software=program(software)).step_time_s
 
 
-def _speed_ups(software: str | None) -> Iterator[Row]:
+def _speed_ups(software: str | None) -> Iterator[ReproducedFigure]:
     stack = program(software)
     for model, title, count, batch, published, tolerance in _SPEED_UPS:
         plan = Plan(global_batch=batch, data=count, zero_stage=1)

@@ -8,9 +8,9 @@ from importlib import resources
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels.spatial.count import Counts
 from ridgeline.kernels.spatial.machine import Elements, elements_of
-from ridgeline.kernels.spatial.nest import Layout, Loop, Nest, nest_of
+from ridgeline.kernels.spatial.nest import SpatialLayout, TemporalLoop, ConvolutionNest, nest_of
 from ridgeline.kernels.spatial.search import best_layout, evaluate
-from ridgeline.study.reproduce.table import Reproduction, Row
+from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
 from ridgeline.workload.graph import Conv
 
 _TOLERANCE = 0.10
@@ -83,7 +83,7 @@ class _Layer:
         """Words that the array exchanges with the buffer; filters pass by it."""
         return self.given.x_words + self.given.in_words + self.given.out_words
 
-    def row(self, group: str, counts: Counts, tolerance: float | None) -> Row:
+    def row(self, group: str, counts: Counts, tolerance: float | None) -> ReproducedFigure:
         """Compare cycles with the published latency."""
         latency_ms = counts.cycles / self.clock_hz * 1e3
         return _row(group, f"{self.name}, ms", "ms", self.published_ms, latency_ms, tolerance)
@@ -92,13 +92,13 @@ class _Layer:
 def _row(
     group: str, quantity: str, unit: str, published: float, predicted: float,
     tolerance: float | None,
-) -> Row:  # fmt: skip
-    return Row(
+) -> ReproducedFigure:  # fmt: skip
+    return ReproducedFigure(
         group, quantity, unit, (published, published), predicted, predicted, tolerance=tolerance
     )
 
 
-def layout_of(nest: Nest, elements: Elements, given: dict[str, int]) -> Layout:
+def layout_of(nest: ConvolutionNest, elements: Elements, given: dict[str, int]) -> SpatialLayout:
     """Return the layout of the paper's parameters.
 
     A pass does n images, q channels and p filters in each element, with r channel groups and t
@@ -120,10 +120,10 @@ def layout_of(nest: Nest, elements: Elements, given: dict[str, int]) -> Layout:
         "c": -(-size("c") // (q * r)),
     }  # fmt: skip
     buffer = {"k": -(-m // (p * t)), "n": n, "q": size("q")}
-    return Layout(
+    return SpatialLayout(
         {"s": size("s"), "k": p, "c": q},
         rows,
         columns,
-        tuple(Loop(d, trips) for d, trips in buffer.items()),
-        tuple(Loop(d, trips) for d, trips in memory.items()),
+        tuple(TemporalLoop(d, trips) for d, trips in buffer.items()),
+        tuple(TemporalLoop(d, trips) for d, trips in memory.items()),
     )

@@ -11,7 +11,7 @@ from importlib import resources
 
 from ridgeline.hardware import load_device
 from ridgeline.kernels.single import gemm
-from ridgeline.study.reproduce.table import Fit, Reproduction, Row
+from ridgeline.study.reproduce.table import FittedConstant, Reproduction, ReproducedFigure
 
 SIZE = 2048  # of the square product; the table does not say which
 _TOLERANCE = 0.10
@@ -32,7 +32,7 @@ def reproduce() -> Reproduction:
         ),
         rows=tuple(rows),
         fits=(
-            Fit(
+            FittedConstant(
                 "power and area of each machine",
                 "see the device files",
                 "two numbers a machine, chosen for the least largest residual of its columns W/mm2,"
@@ -54,7 +54,7 @@ def reproduce() -> Reproduction:
     )
 
 
-def _machine(line: dict[str, str]) -> Iterator[Row]:
+def _machine(line: dict[str, str]) -> Iterator[ReproducedFigure]:
     device = load_device(line["device"])
     result = gemm(SIZE, SIZE, SIZE, device, format=line["format"])
     assert device.area is not None
@@ -73,7 +73,7 @@ def _machine(line: dict[str, str]) -> Iterator[Row]:
     }
     for column, (unit, predicted, unfitted, is_input) in values.items():
         low, _, high = line[column].partition("-")
-        yield Row(
+        yield ReproducedFigure(
             group=line["label"],
             quantity=unit or column,
             unit=unit,

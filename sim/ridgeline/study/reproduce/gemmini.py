@@ -8,7 +8,7 @@ from importlib import resources
 from ridgeline.hardware import load_device
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition
-from ridgeline.study.reproduce.table import Fit, Reproduction, Row
+from ridgeline.study.reproduce.table import FittedConstant, Reproduction, ReproducedFigure
 
 DEVICE = "gemmini-rocket"
 _TOLERANCE = 0.10
@@ -27,7 +27,7 @@ def reproduce() -> Reproduction:
         m, k, n = (int(line[size]) for size in ("m", "k", "n"))
         cycles = best_partition(m, n, k, 1, arrays).cycles
         rows.append(
-            Row(
+            ReproducedFigure(
                 group="Cycles of M x K x N",
                 quantity=f"{m} x {k} x {n}",
                 unit="cycles",
@@ -46,7 +46,7 @@ def reproduce() -> Reproduction:
         ),
         rows=tuple(rows),
         fits=(
-            Fit(
+            FittedConstant(
                 "cycles around a product",
                 f"{_AROUND_CYCLES}",
                 "the least largest residual of the six products; it stands for instructions, first "

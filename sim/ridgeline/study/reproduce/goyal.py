@@ -8,7 +8,7 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.programs import program, software_note
-from ridgeline.study.reproduce.table import Fit, Reproduction, Row
+from ridgeline.study.reproduce.table import FittedConstant, Reproduction, ReproducedFigure
 from ridgeline.workload.model import load_model
 
 CLUSTER = "big-basin-p100-50gbe"
@@ -35,7 +35,7 @@ def reproduce(software: str | None = None) -> Reproduction:
         _row("  with the device slowed to the published step", 0.12, slow_rise, None),
         _row("efficiency on 256 devices, of 8", 0.92, kept, kept, points=_POINTS),
         _row("  with the device slowed to the published step", 0.92, slow_kept, None),
-        Row(
+        ReproducedFigure(
             group="32 images a device",
             quantity="step on one server",
             unit="s",
@@ -44,7 +44,7 @@ def reproduce(software: str | None = None) -> Reproduction:
             unfitted=step_s(_SERVER, 1.0, software),
             note="derived: 30 s an epoch, less 12 %",
         ),
-        Row(
+        ReproducedFigure(
             group="bandwidth that hides the sum of gradients",
             quantity="two times the weights while the backward pass runs, Gb/s",
             unit="Gb/s",
@@ -64,7 +64,7 @@ def reproduce(software: str | None = None) -> Reproduction:
         ),
         rows=rows,
         fits=(
-            Fit(
+            FittedConstant(
                 "rate of the device",
                 f"{_SLOWER:g} of its arithmetic and memory",
                 "the step of one server, 0.2355 s; of an older framework than P100s were "
@@ -100,8 +100,8 @@ def _row(
     unfitted: float | None,
     *,
     points: float | None = None,
-) -> Row:
-    return Row(
+) -> ReproducedFigure:
+    return ReproducedFigure(
         group="32 images a device",
         quantity=quantity,
         unit="",

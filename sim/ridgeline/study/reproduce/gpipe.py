@@ -9,7 +9,7 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.programs import program, software_note
-from ridgeline.study.reproduce.table import Reproduction, Row, printed
+from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure, printed
 from ridgeline.workload.model import Model, load_model
 
 _STAGES = (2, 4, 8)
@@ -59,7 +59,7 @@ def speed_up(stages: int, micro_batches: int) -> float:
     return stages * micro_batches / (micro_batches + stages - 1)
 
 
-def _formula() -> Iterator[Row]:
+def _formula() -> Iterator[ReproducedFigure]:
     for micro_batches, row in _TABLE_2.items():
         for stages, published in zip(_STAGES, row, strict=True):
             yield printed(
@@ -72,7 +72,7 @@ def _formula() -> Iterator[Row]:
             )
 
 
-def _table_2(software: str | None) -> Iterator[Row]:
+def _table_2(software: str | None) -> Iterator[ReproducedFigure]:
     base = step_s("tpu-v2", 2, 1, software)
     for stages, published in zip(_STAGES, _TABLE_2[_EXPLAINED], strict=True):
         yield printed(
@@ -83,7 +83,7 @@ def _table_2(software: str | None) -> Iterator[Row]:
         )
 
 
-def _table_3(software: str | None) -> Iterator[Row]:
+def _table_3(software: str | None) -> Iterator[ReproducedFigure]:
     base = step_s("p100-pcie", 2, _EXPLAINED, software)
     for stages, published in zip(_STAGES[1:], _TABLE_3[1:], strict=True):
         yield printed(

@@ -6,7 +6,7 @@ import csv
 from importlib import resources
 
 from ridgeline.parallel.memory.over_step import held_bytes
-from ridgeline.study.reproduce.table import Fit, Reproduction, Row
+from ridgeline.study.reproduce.table import FittedConstant, Reproduction, ReproducedFigure
 from ridgeline.workload.graph import Graph, Role
 from ridgeline.workload.liveness import MEMORY_KINDS
 from ridgeline.workload.model import load_model
@@ -29,12 +29,12 @@ def reproduce() -> Reproduction:
         ),
         rows=(*(_parameters(line) for line in lines), _activations(lines[1], samples)),
         fits=(
-            Fit(
+            FittedConstant(
                 "mini-batch",
                 f"{samples:.1f} samples in fp32",
                 "the 6.26 GB of Naive-1, which the table prints without the mini-batch",
             ),
-            Fit(
+            FittedConstant(
                 "micro-batches",
                 str(_MICRO_BATCHES),
                 "assumed, the number is not printed; 3 give 21 % more than is printed, and 5 27 % "
@@ -60,11 +60,11 @@ def _bytes_a_parameter(graph: Graph) -> float:
     return sum(t.bytes for t in graph.tensors.values() if t.role in kept) / graph.parameters
 
 
-def _parameters(line: dict[str, str]) -> Row:
+def _parameters(line: dict[str, str]) -> ReproducedFigure:
     graph = _graph(line)
     gigabytes = float(line["parameters_gb"])
     predicted = _bytes_a_parameter(graph) * graph.parameters / _GB
-    return Row(
+    return ReproducedFigure(
         group="parameter memory, GB",
         quantity=f"{line['setup']} ({line['layers']}, {line['filters']})",
         unit="GB",
@@ -85,11 +85,11 @@ def _samples(naive: dict[str, str]) -> float:
     return float(naive["activations_gb"]) * _GB / _moving_bytes(naive)
 
 
-def _activations(line: dict[str, str], samples: float) -> Row:
+def _activations(line: dict[str, str], samples: float) -> ReproducedFigure:
     published = float(line["activations_gb"])
     image = sum(t.bytes for t in _graph(line).tensors.values() if t.role is Role.INPUT)
     predicted = samples * (image + _moving_bytes(line) / _MICRO_BATCHES) / _GB
-    return Row(
+    return ReproducedFigure(
         group="activation memory, GB",
         quantity=f"{line['setup']} ({line['layers']}, {line['filters']})",
         unit="GB",

@@ -14,7 +14,7 @@ from ridgeline.parallel.plans.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.das import nodes, one_node_s
 from ridgeline.study.reproduce.programs import program, software_note
-from ridgeline.study.reproduce.table import Reproduction, Row
+from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
 from ridgeline.workload.graph import Conv, Gemm, Pass
 from ridgeline.workload.model import Model, load_model
 
@@ -40,7 +40,7 @@ def reproduce(software: str | None = None) -> Reproduction:
             ("all gradients summed, update in parts", _summed_s(batch, 1, software), None),
         ):
             rows.append(
-                Row(
+                ReproducedFigure(
                     group=f"speed-up on {_NODES} nodes, batch {batch}",
                     quantity=scheme,
                     unit="",

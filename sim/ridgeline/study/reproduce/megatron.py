@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ridgeline.study.reproduce.table import Reproduction, Row
+from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
 from ridgeline.study.validate import shipped
 from ridgeline.study.validate.llm import predict
 from ridgeline.study.validate.outcome import Outcome
-from ridgeline.study.validate.rows import Row as Line
+from ridgeline.study.validate.rows import MeasuredRow as Line
 from ridgeline.study.validate.rows import read_rows
 
 _TOLERANCE = 0.1
@@ -53,7 +53,7 @@ def lines() -> list[Line]:
     return sorted(found, key=lambda line: (order.index(_table(line)), line.line))
 
 
-def rows(chosen: list[Line]) -> Iterator[Row]:
+def rows(chosen: list[Line]) -> Iterator[ReproducedFigure]:
     """Predict some of `lines`."""
     outcomes = {o.line: o for o in predict(chosen) if isinstance(o, Outcome)}
     for line in chosen:
@@ -65,14 +65,14 @@ def rows(chosen: list[Line]) -> Iterator[Row]:
         yield _row(line, f"{_table(line)}, micro-batches of 2 instead", outcomes[line.line])
 
 
-def _row(line: Line, group: str, outcome: Outcome) -> Row:
+def _row(line: Line, group: str, outcome: Outcome) -> ReproducedFigure:
     degrees = ", ".join(
         f"{name} {line.text(column)}"
         for name, column in (("tensor", "tp"), ("pipeline", "pp"), ("data", "dp"))
         if line.text(column) not in {"", "1"}
     )
     kept = line.text("recompute").partition(",")[0].partition(" ")[0]
-    return Row(
+    return ReproducedFigure(
         group=group,
         quantity=f"{line.text('source_model')}: {degrees}, {kept} recomputation",
         unit="s",

@@ -19,7 +19,7 @@ from ridgeline.hardware import load_cluster
 from ridgeline.network import from_cluster, nccl
 from ridgeline.network.calibration import Correction, Timing, fit_machine
 from ridgeline.network.collectives import collective
-from ridgeline.study.reproduce.table import Fit, Reproduction, Row
+from ridgeline.study.reproduce.table import FittedConstant, Reproduction, ReproducedFigure
 
 _MACHINES = {"A100": "dgx-a100", "V100": "dgx1-v100"}
 _LEAST = 8 * 2**20  # bytes; below, launches of kernels decide
@@ -29,8 +29,8 @@ def reproduce() -> Reproduction:
     """Compute all rows of 8 MiB and more."""
     text = resources.files(__package__).joinpath("nccl_all_reduce.csv").read_text("utf-8")
     given = list(csv.DictReader(text.splitlines()))
-    rows: list[Row] = []
-    fits: list[Fit] = []
+    rows: list[ReproducedFigure] = []
+    fits: list[FittedConstant] = []
     notes: list[str] = []
     for device, name in _MACHINES.items():
         own = [row for row in given if row["device"] == device]
@@ -90,10 +90,10 @@ class _Machine:
         measured_s = np.array([self.measured_s[i] for i in used])
         return fit_machine([self.timings[i] for i in used], measured_s, self.cache_bytes)
 
-    def rows(self, gpus: int, device: str, correction: Correction) -> list[Row]:
+    def rows(self, gpus: int, device: str, correction: Correction) -> list[ReproducedFigure]:
         columns = zip(self.gpus, self.size_bytes, self.measured_s, self.timings, strict=True)
         return [
-            Row(
+            ReproducedFigure(
                 group=f"{gpus} x {device}",
                 quantity=f"all-reduce of {size / 2**20:g} MiB",
                 unit="us",
@@ -106,10 +106,10 @@ class _Machine:
         ]
 
 
-def _fits(device: str, correction: Correction) -> list[Fit]:
+def _fits(device: str, correction: Correction) -> list[FittedConstant]:
     chosen_by = "least mean of absolute relative errors on every second size"
     made = [
-        Fit(
+        FittedConstant(
             f"{device}, {way}",
             f"{start_s * 1e6:.1f} us more to start, bandwidth x {1 / scale:.3f}",
             chosen_by,
@@ -118,7 +118,7 @@ def _fits(device: str, correction: Correction) -> list[Fit]:
     ]
     ring = correction.ring
     if ring is not None:
-        made.insert(0, Fit(
+        made.insert(0, FittedConstant(
             f"{device}, ring-simple",
             f"{ring.start_s * 1e6:.1f} us to start, {ring.slice_s * 1e6:.2f} us a slice, "
             f"bandwidth x {1 / ring.scale_in_cache:.3f} with the buffers in cache and "
@@ -129,7 +129,7 @@ def _fits(device: str, correction: Correction) -> list[Fit]:
     return made
 
 
-def _note(rows: Sequence[Row]) -> str:
+def _note(rows: Sequence[ReproducedFigure]) -> str:
     fitted = np.abs([row.residual for row in rows])
     told = np.array([row.published[0] for row in rows])
     plain = np.abs(np.array([row.unfitted for row in rows]) / told - 1)

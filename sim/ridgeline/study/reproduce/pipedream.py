@@ -21,8 +21,8 @@ import numpy.typing as npt
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.pricing import price
 from ridgeline.parallel.stages.chain import units
-from ridgeline.parallel.stages.cuts import Stage, balance_replicated
-from ridgeline.study.reproduce.table import Fit, Reproduction, Row
+from ridgeline.parallel.stages.cuts import StageLayers, balance_replicated
+from ridgeline.study.reproduce.table import FittedConstant, Reproduction, ReproducedFigure
 from ridgeline.workload.graph import Pass, Role
 from ridgeline.workload.model import load_model
 
@@ -40,7 +40,7 @@ _PUBLISHED = {
 
 
 @dataclass(frozen=True)
-class Chain:
+class PipeDreamChain:
     """A network as PipeDream sees it: a chain of layers on machines of one link each.
 
     Attributes
@@ -63,7 +63,7 @@ class Chain:
         r = np.arange(1, machines + 1)
         return np.outer(self.weight_bytes, 2 * (r - 1) / r) / bandwidth
 
-    def best(self, machines: int, bandwidth: float) -> tuple[tuple[Stage, ...], float]:
+    def best(self, machines: int, bandwidth: float) -> tuple[tuple[StageLayers, ...], float]:
         """Return the best pipeline, and its speed-up over one machine."""
         stages, time_s = balance_replicated(
             self.time_s,
@@ -96,11 +96,11 @@ class Chain:
         return sum(self.time_s) / float(least)
 
 
-def chain(model: str, device: str) -> Chain:
+def chain(model: str, device: str) -> PipeDreamChain:
     """Price the layers of a network on a device."""
     graph, board = load_model(model).training(_BATCH, "fp32"), load_device(device)
     layers = units(graph)
-    return Chain(
+    return PipeDreamChain(
         time_s=tuple(
             sum(
                 price(graph.ops[i], graph, board).time_s(board)
@@ -129,7 +129,7 @@ def reproduce() -> Reproduction:
     each = {machines: vgg.bandwidth(machines, bsp) for machines, (_, bsp, _) in _PUBLISHED.items()}
     common = geometric_mean(each.values())
     fits = tuple(
-        Fit(
+        FittedConstant(
             f"bandwidth of {machines} machines",
             f"{bandwidth * 8e-9:.2f} Gb/s",
             f"the speed-up of data parallelism, {_PUBLISHED[machines][1]}",
@@ -155,7 +155,7 @@ def reproduce() -> Reproduction:
     )
 
 
-def _rows(vgg: Chain, machines: int, common: float, own: float) -> Iterator[Row]:
+def _rows(vgg: PipeDreamChain, machines: int, common: float, own: float) -> Iterator[ReproducedFigure]:
     replicas, _, speed_up = _PUBLISHED[machines]
     stages, found = vgg.best(machines, common)
     shown = "-".join(str(stage.replicas) for stage in stages)
@@ -176,8 +176,8 @@ def _rows(vgg: Chain, machines: int, common: float, own: float) -> Iterator[Row]
 
 def _row(
     group: str, quantity: str, published: float, predicted: float, tolerance: float | None
-) -> Row:
-    return Row(
+) -> ReproducedFigure:
+    return ReproducedFigure(
         group=group,
         quantity=quantity,
         unit="",

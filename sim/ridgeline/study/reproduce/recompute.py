@@ -8,7 +8,7 @@ from importlib import resources
 
 from ridgeline.parallel.recomputing.blocks import Block, forward_blocks, forward_ops
 from ridgeline.parallel.recomputing.ops import recompute_blocks
-from ridgeline.study.reproduce.table import Reproduction, Row
+from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
 from ridgeline.workload.graph import FORMAT_BYTES, Graph, Pass, Role
 from ridgeline.workload.model import load_model
 
@@ -46,7 +46,7 @@ def _published() -> dict[str, float]:
     return {row["quantity"]: float(row["published"]) for row in csv.DictReader(text.splitlines())}
 
 
-def _network(name: str, slide: dict[str, float]) -> Iterator[Row]:
+def _network(name: str, slide: dict[str, float]) -> Iterator[ReproducedFigure]:
     graph = load_model(name).training(_BATCH, "fp16-mixed")
     blocks = forward_blocks(graph)
     stem = tuple(i for i in forward_ops(graph) if i < blocks[0][0])
@@ -60,7 +60,7 @@ def _network(name: str, slide: dict[str, float]) -> Iterator[Row]:
         ("compute, last convolutions not done again", slide["compute"], whole - less, _POINTS),
         ("compute, last convolutions done again", slide["compute"], whole, None),
     ):
-        yield Row(
+        yield ReproducedFigure(
             group=load_model(name).title,
             quantity=quantity,
             unit="",

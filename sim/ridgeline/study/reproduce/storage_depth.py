@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ridgeline.parallel.stages.chain import units
 from ridgeline.parallel.stages.schedules import find
-from ridgeline.study.reproduce.table import Reproduction, Row
+from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.model import Model, load_model
 
@@ -49,14 +49,14 @@ def reproduce() -> Reproduction:
     )
 
 
-def _family(group: str, models: Sequence[Model], depths: Sequence[float]) -> Iterator[Row]:
+def _family(group: str, models: Sequence[Model], depths: Sequence[float]) -> Iterator[ReproducedFigure]:
     graphs = [model.training(1, "fp32") for model in models]
     for quantity, exponent, held in (
         ("in step", 1.0, [float(graph.activation_bytes) for graph in graphs]),
         ("pipelined by layers", 2.0, [pipelined_bytes(graph) for graph in graphs]),
     ):
         slope = _slope(depths, held)
-        yield Row(
+        yield ReproducedFigure(
             group=f"{group}, exponent",
             quantity=quantity,
             unit="",

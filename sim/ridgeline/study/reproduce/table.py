@@ -7,7 +7,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class ReproducedFigure:
     """One published figure and its prediction.
 
     Attributes
@@ -93,9 +93,9 @@ def printed(
     predicted: float,
     tolerance: float | None = None,
     note: str = "",
-) -> Row:
+) -> ReproducedFigure:
     """Return the row of one printed figure without a unit, predicted without fitted constants."""
-    return Row(
+    return ReproducedFigure(
         group=group,
         quantity=quantity,
         unit="",
@@ -108,7 +108,7 @@ def printed(
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class FittedConstant:
     """A constant that was chosen so that figures come out."""
 
     constant: str
@@ -123,8 +123,8 @@ class Reproduction:
     name: str
     title: str
     source: str
-    rows: tuple[Row, ...]
-    fits: tuple[Fit, ...]
+    rows: tuple[ReproducedFigure, ...]
+    fits: tuple[FittedConstant, ...]
     notes: tuple[str, ...]
 
     def to_dict(self) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from ridgeline.kernels.traffic import as_gemm
 from ridgeline.parallel.plans.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
-from ridgeline.study.reproduce.table import Reproduction, Row
+from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
 
 DEVICE = "tpu-v1"
 _TOLERANCE = 0.2
@@ -54,13 +54,13 @@ def reproduce() -> Reproduction:
     )
 
 
-def _rows() -> Iterator[Row]:
+def _rows() -> Iterator[ReproducedFigure]:
     text = resources.files(__package__).joinpath("tpu_v1.csv").read_text("utf-8")
     for line in csv.DictReader(text.splitlines()):
         name, batch = line["application"], int(line["batch"])
         result = simulate(name, DEVICE, Plan(global_batch=batch, forward_only=True))
         tops = result.flops_per_step / result.step_time_s / 1e12
-        yield Row(
+        yield ReproducedFigure(
             group="Table 3, TeraOps/s",
             quantity=name.upper(),
             unit="TOP/s",
@@ -70,7 +70,7 @@ def _rows() -> Iterator[Row]:
             tolerance=None if name == _UNEXPLAINED else _TOLERANCE,
         )
         for part, share in _shares(result).items():
-            yield Row(
+            yield ReproducedFigure(
                 group=f"Table 3, {name.upper()}, share of cycles",
                 quantity=part.replace("_", " "),
                 unit="",

@@ -23,7 +23,7 @@ from ridgeline.network.multipath import collisions, sprayed_rates
 from ridgeline.network.topology import DEVICE, Drawing, Floats, LinkKind, Topology
 from ridgeline.network.traffic import Flows, flow_rates, flow_times, make_flows
 from ridgeline.network.transport import PRESETS, Transport, play_transport
-from ridgeline.study.reproduce.table import Reproduction, Row
+from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
 
 _GBIT = 1e9 / 8
 _DRAWS = 4000  # of balls into bins
@@ -67,9 +67,9 @@ def _row(
     points: bool = False,
     note: str = "",
     published: tuple[float, float] | None = None,
-) -> Row:
+) -> ReproducedFigure:
     value = published or (float(told["value"]), float(told["value"]))
-    return Row(
+    return ReproducedFigure(
         group=f"{told['id']} {told['source']}: {told['condition']}",
         quantity=told["metric"],
         unit=told["unit"],
@@ -109,7 +109,7 @@ def _shares(flows: int, links: int) -> tuple[Floats, float]:
     return found.share, float(found.without.mean())
 
 
-def _hashes(told: dict[str, dict[str, str]]) -> list[Row]:
+def _hashes(told: dict[str, dict[str, str]]) -> list[ReproducedFigure]:
     """Flows that are hashed onto links, as balls that are thrown into bins."""
     rows = []
     for one in told.values():
@@ -134,7 +134,7 @@ def _hashes(told: dict[str, dict[str, str]]) -> list[Row]:
     return rows
 
 
-def _pauses(told: dict[str, dict[str, str]]) -> list[Row]:
+def _pauses(told: dict[str, dict[str, str]]) -> list[ReproducedFigure]:
     """One flow against three that come over one link, where switches pause links, not flows."""
     drawing, kind = Drawing(), LinkKind("link", 40 * _GBIT, 1e-6, 0.0)
     hosts = [drawing.vertex(f"host{i}", DEVICE) for i in range(5)]
@@ -154,7 +154,7 @@ def _pauses(told: dict[str, dict[str, str]]) -> list[Row]:
     return [alone, _row(told["TF015b"], float(rates[1:].mean()), tolerance=0.05, note=note)]
 
 
-def _marks(told: dict[str, dict[str, str]]) -> list[Row]:
+def _marks(told: dict[str, dict[str, str]]) -> list[ReproducedFigure]:
     """Two greedy flows under DCQCN."""
     topology = from_text("Switch(3, 40 Gb/s, 1 us)")
     flows = Flows(np.array([0, 1]), np.array([2, 2]), np.full(2, 500e6))
@@ -166,7 +166,7 @@ def _marks(told: dict[str, dict[str, str]]) -> list[Row]:
     return [_row(told["TF010"], worst, note=note)]
 
 
-def _failures(told: dict[str, dict[str, str]]) -> list[Row]:
+def _failures(told: dict[str, dict[str, str]]) -> list[ReproducedFigure]:
     """Permutations of 128 hosts with one slow link of the core, by how packets are routed."""
     sound = from_text("FatTree(8, 10 Gb/s, 1 us)")
     core = next(
@@ -222,7 +222,7 @@ def _failures(told: dict[str, dict[str, str]]) -> list[Row]:
     return rows
 
 
-def _incasts(told: dict[str, dict[str, str]]) -> list[Row]:
+def _incasts(told: dict[str, dict[str, str]]) -> list[ReproducedFigure]:
     """Incasts, and a permutation on one path each."""
     topology = from_text("Switch(6, 10 Gb/s, 1 us)")
     flows = Flows(np.array([0, 0, 0, 0, 5]), np.array([1, 2, 3, 4, 4]), np.full(5, 20e6))
@@ -267,7 +267,7 @@ def _incasts(told: dict[str, dict[str, str]]) -> list[Row]:
     return rows
 
 
-def _sprayed() -> list[Row]:
+def _sprayed() -> list[ReproducedFigure]:
     """Play the patterns of an htsim run (`packet-vs-fluid`) packet by packet."""
     topology = from_text("FatTree(8, 100 Gb/s, 500 ns)")
     rows = []
@@ -281,7 +281,7 @@ def _sprayed() -> list[Row]:
             last_us = float(play_transport(topology, flows, transport).done_s.max()) * 1e6
             published = float(told["ndp_last_us"])
             rows.append(
-                Row(
+                ReproducedFigure(
                     group=f"htsim {name}, {told['flows']} flows",
                     quantity=f"last arrival, NDP; packets, {routing}, PFC",
                     unit="us",

@@ -10,7 +10,7 @@ from ridgeline.hardware.load import load_device
 from ridgeline.kernels.convolution_algorithms import Library, workspace_bytes
 from ridgeline.parallel.memory.at_once import AtOnce, at_once
 from ridgeline.parallel.recomputing.offload import with_offload
-from ridgeline.study.reproduce.table import Reproduction, Row
+from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.liveness import peak
 from ridgeline.workload.model import load_model
@@ -61,8 +61,8 @@ def _published() -> dict[tuple[str, str], float]:
 def _row(
     group: str, quantity: str, published: float, predicted: float, tolerance: float | None = None,
     *, points: bool = False,
-) -> Row:  # fmt: skip
-    return Row(
+) -> ReproducedFigure:  # fmt: skip
+    return ReproducedFigure(
         group=group,
         quantity=quantity,
         unit="" if points else "GB",
@@ -74,7 +74,7 @@ def _row(
     )
 
 
-def _vgg16(paper: dict[tuple[str, str], float]) -> Iterator[Row]:
+def _vgg16(paper: dict[tuple[str, str], float]) -> Iterator[ReproducedFigure]:
     for batch in (256, 128):
         group, needed = f"VGG-16, batch {batch}", paper[f"VGG-16 {batch}", "needed_gb"]
         graph = load_model("vgg16").training(batch, "fp32", find("sgd"))
@@ -96,7 +96,7 @@ def _vgg16(paper: dict[tuple[str, str], float]) -> Iterator[Row]:
             yield _row(group, "offloaded, GB", paper["VGG-16 256", "offloaded_gb"], away, 0.05)
 
 
-def _vgg416(paper: dict[tuple[str, str], float]) -> Iterator[Row]:
+def _vgg416(paper: dict[tuple[str, str], float]) -> Iterator[ReproducedFigure]:
     group, needed = "VGG-416, batch 32", paper["VGG-416 32", "needed_gb"]
     graph = load_model("vgg416").training(32, "fp32", find("sgd"))
     baseline = _baseline(graph)

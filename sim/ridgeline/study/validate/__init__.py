@@ -19,7 +19,7 @@ from typing import Any
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.rows import MeasuredRow, read_rows
 from ridgeline.study.validate.statistics import Summary, summarise
 from ridgeline.study.validate.suites import SUITES, find_suite
 
@@ -225,7 +225,7 @@ def _unreadable(row: Skipped) -> ConfigError:
 
 
 def _predicted(
-    tables: Mapping[str, Sequence[Row]], processes: int
+    tables: Mapping[str, Sequence[MeasuredRow]], processes: int
 ) -> dict[str, list[Outcome | Skipped]]:
     """Predict the rows of some suites, a part of a table at a time in each of some processes."""
     parts = [(name, part) for name in sorted(tables, key=_later) for part in _parts(name, tables)]
@@ -252,16 +252,16 @@ def _later(name: str) -> int:
     return _LONGEST.index(name) if name in _LONGEST else len(_LONGEST)
 
 
-def _parts(name: str, tables: Mapping[str, Sequence[Row]]) -> list[Sequence[Row]]:
+def _parts(name: str, tables: Mapping[str, Sequence[MeasuredRow]]) -> list[Sequence[MeasuredRow]]:
     rows = tables[name]
     return [rows[first : first + _PART] for first in range(0, len(rows), _PART)]
 
 
-def _predict(suite: str, rows: Sequence[Row]) -> list[Outcome | Skipped]:
+def _predict(suite: str, rows: Sequence[MeasuredRow]) -> list[Outcome | Skipped]:
     return list(find_suite(suite).predict(rows))
 
 
-def _is_normal(module: Any, rows: Sequence[Row]) -> bool:
+def _is_normal(module: Any, rows: Sequence[MeasuredRow]) -> bool:
     """Tell whether rows have columns that a suite reads; others go through the importer."""
     columns = [module.COLUMNS, *filter(None, [getattr(module, "MEASURED", None)])]
     return not rows or any(all(name in rows[0].values for name in some) for some in columns)
@@ -283,7 +283,7 @@ def _names(paths: Sequence[Path]) -> str:
     return ", ".join(map(str, paths))
 
 
-def _under(row: Row, software: str) -> Row:
+def _under(row: MeasuredRow, software: str) -> MeasuredRow:
     """Return a row as another program would have run it.
 
     Raises
@@ -297,14 +297,14 @@ def _under(row: Row, software: str) -> Row:
 
     load_software(software)
     other = {"software": software, "overrides": "", "under": software}
-    return Row(row.file, row.line, {**row.values, **other})
+    return MeasuredRow(row.file, row.line, {**row.values, **other})
 
 
-def _read_all(suite: str, paths: Sequence[Path]) -> list[Row]:
+def _read_all(suite: str, paths: Sequence[Path]) -> list[MeasuredRow]:
     return [row for path in paths for row in _read(suite, path)]
 
 
-def _read(suite: str, path: Path) -> list[Row]:
+def _read(suite: str, path: Path) -> list[MeasuredRow]:
     """Read a table, whose columns are those of the suite, or of one that its importer reads.
 
     Rows of one network stand beside each other, for the caches.

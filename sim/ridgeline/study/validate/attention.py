@@ -6,9 +6,9 @@ from ridgeline.errors import RidgelineError, nearest
 from ridgeline.kernels.library.attention import DECODE, PREFILL, SYSTOLIC, attention_work
 from ridgeline.kernels.library.kernel_model import SYSTOLIC_UNIT, LibraryCall, generation_of
 from ridgeline.study.validate import measured
-from ridgeline.study.validate.measured import Call
+from ridgeline.study.validate.measured import MeasuredCall
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.formats import bytes_of, find
 from ridgeline.workload.kernel_graphs import attention_graph
 
@@ -25,12 +25,12 @@ _PROJECTED = "bf16"
 _FORMATS = {"bf16": "bf16", "fp16": "fp16", "fp8": "fp8-e4m3", "fp32": "fp32"}
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the time of every call of attention."""
     return measured.predict_calls(rows, call, "attention", SCALE)
 
 
-def call(row: Row) -> Call | None:
+def call(row: MeasuredRow) -> MeasuredCall | None:
     """Read a row; its format is "compute/kv-cache", or one for both. None of another layer."""
     if "op" in row.values:
         return _layer(row)
@@ -50,10 +50,10 @@ def call(row: Row) -> Call | None:
     start = measured.start_of(row, kind, row.text("format"))
     library = _library(row, _format(format_), _format(cache or format_), causal=causal)
     kind += " window" if window else ""
-    return Call(graph, kind, row.text("format"), words, start=start, library=library)
+    return MeasuredCall(graph, kind, row.text("format"), words, start=start, library=library)
 
 
-def _library(row: Row, format_: str, cache: str, *, causal: bool) -> LibraryCall:
+def _library(row: MeasuredRow, format_: str, cache: str, *, causal: bool) -> LibraryCall:
     """Return which kernel of a library a row measured."""
     shape = {name: row.whole(name) or 0 for name in (*SHAPE[:6], "window")}
     work = attention_work(
@@ -68,7 +68,7 @@ def _library(row: Row, format_: str, cache: str, *, causal: bool) -> LibraryCall
     return LibraryCall(PREFILL, table, of, work, find(format_).rate)
 
 
-def _layer(row: Row) -> Call | None:
+def _layer(row: MeasuredRow) -> MeasuredCall | None:
     """Read a row of a table by layers, where m new tokens are the last of seq_kv positions."""
     op, format_ = row.text("op"), _format(row.text("format"))
     if not op.startswith("attention"):
@@ -91,7 +91,7 @@ def _layer(row: Row) -> Call | None:
         of = ("", "", "", row.text("format"))
         library = LibraryCall(SYSTOLIC, "attention-systolic", of, work, find(format_).rate)
     words = f"{kind}, {batch} x {seq_q} of {seq_kv}"
-    return Call(graph, kind, row.text("format"), words, library=library)
+    return MeasuredCall(graph, kind, row.text("format"), words, library=library)
 
 
 def _format(name: str) -> str:

@@ -6,9 +6,9 @@ from ridgeline.errors import RidgelineError, nearest
 from ridgeline.kernels.library.kernel_model import LibraryCall
 from ridgeline.kernels.library.streams import STREAM, stream_work
 from ridgeline.study.validate import measured
-from ridgeline.study.validate.measured import Call
+from ridgeline.study.validate.measured import MeasuredCall
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.kernel_graphs import cast_graph
 
@@ -19,12 +19,12 @@ _FORMATS = {"fp32": "fp32", "bf16": "bf16", "fp16": "fp16", "fp8": "fp8-e4m3", "
             "int8": "int8"}  # fmt: skip
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the time of every cast."""
     return measured.predict_calls(rows, call, "cast", SCALE)
 
 
-def call(row: Row) -> Call:
+def call(row: MeasuredRow) -> MeasuredCall:
     """Read a row; its format is "source->target"."""
     m, k = measured.sizes(row, "m", "k")
     source, _, target = row.text("format").partition("->")
@@ -43,4 +43,4 @@ def call(row: Row) -> Call:
         warm=True,
     )  # fmt: skip
     library = LibraryCall(STREAM, "cast", (framework, version, kernel, name), work, "bf16")
-    return Call(graph, "cast", name, f"cast {m}x{k}", start=start, library=library)
+    return MeasuredCall(graph, "cast", name, f"cast {m}x{k}", start=start, library=library)

@@ -16,7 +16,7 @@ from ridgeline.study.collective_point import CollectivePoint
 from ridgeline.study.import_rows.names import find_name
 from ridgeline.study.validate.measured import device_named
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.study.validate.stated import stated
 from ridgeline.study.written_fields import assignments
 
@@ -39,12 +39,12 @@ def _simulated(
     return CollectivePoint(name, dict(asked), dict(replaced)).simulate()[0]
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the bus bandwidth of every collective."""
     return predict_each(rows, _one)
 
 
-def _one(row: Row) -> Outcome:
+def _one(row: MeasuredRow) -> Outcome:
     row.check()
     op, size, name, algorithm = map(row.text, ("operation", "size", "machine", "algorithm"))
     ranks, measured = row.whole("ranks"), row.number("measured")
@@ -90,7 +90,7 @@ def _one(row: Row) -> Outcome:
 
 
 def _as_time(
-    made: Outcome, row: Row, result: CollectiveResult, command: str, most: float | None
+    made: Outcome, row: MeasuredRow, result: CollectiveResult, command: str, most: float | None
 ) -> Outcome:
     """Return the outcome of a measured call: its time, beside what the rate of large ones makes."""
     assert result.busbw_bytes_per_s is not None
@@ -113,7 +113,7 @@ def _as_time(
     )
 
 
-def _device(row: Row) -> Device | None:
+def _device(row: MeasuredRow) -> Device | None:
     """Return the described device of a measured call, by whose distance its range is stated."""
     name = find_name("devices", row.text("device_key"))
     return None if name is None else device_named(name)

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator
 from ridgeline.kernels.library.convolutions import CONVOLUTION, convolution_work
 from ridgeline.kernels.library.kernel_model import LibraryCall
 from ridgeline.study.validate import kernels, measured
-from ridgeline.study.validate.measured import Call
+from ridgeline.study.validate.measured import MeasuredCall
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.graph import Conv
 from ridgeline.workload.kernel_graphs import conv_graph
 
@@ -22,7 +22,7 @@ MEASURED = (*measured.COLUMNS, *SHAPE, "padding")
 SCALE = 1.83
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the time of every convolution."""
     table = list(rows)
     ours = [row for row in table if "device_key" in row.values]
@@ -31,7 +31,7 @@ def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     yield from kernels.predict_kernels(others, {"conv"})
 
 
-def call(row: Row) -> Call:
+def call(row: MeasuredRow) -> MeasuredCall:
     """Read a row of a forward pass."""
     batch, c_in, c_out, taps, side, stride = measured.sizes(row, *SHAPE)
     pad, format_ = row.whole("padding") or 0, row.text("format")
@@ -43,4 +43,4 @@ def call(row: Row) -> Call:
     if format_ == "fp32":
         of = (row.text("framework"), "", "", format_)
         library = LibraryCall(CONVOLUTION, "convolution", of, convolution_work(loops))
-    return Call(conv_graph(loops, format_), f"{taps}x{taps}", format_, words, library=library)
+    return MeasuredCall(conv_graph(loops, format_), f"{taps}x{taps}", format_, words, library=library)

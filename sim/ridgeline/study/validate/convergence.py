@@ -24,7 +24,7 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
-from ridgeline.study.validate.rows import Row, read_rows
+from ridgeline.study.validate.rows import MeasuredRow, read_rows
 from ridgeline.study.validate.stated import stated
 
 COLUMNS = ("kind", "benchmark", "batch", "target", "counted", "measured", "source")
@@ -34,7 +34,7 @@ _ANOTHER_UNIT = 8.0  # times off the median of a task, a logged number counts so
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class ConvergencePoint:
     """A measured amount of training to a target."""
 
     kind: str
@@ -42,12 +42,12 @@ class Point:
     amount: float
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the amount of training of every row that says how much reached a target."""
     return predict_each(rows, _one)
 
 
-def critical_batch(points: Sequence[Point]) -> tuple[float, float]:
+def critical_batch(points: Sequence[ConvergencePoint]) -> tuple[float, float]:
     """Fit the law to points, by least squares of relative errors.
 
     Returns
@@ -98,7 +98,7 @@ def is_another_unit(amount: float, typical: float) -> bool:
     return not 1 / _ANOTHER_UNIT < amount / typical < _ANOTHER_UNIT
 
 
-def _one(row: Row) -> Outcome:
+def _one(row: MeasuredRow) -> Outcome:
     row.check()
     key, point = _key(row), _point(row)
     points = _data().get(key, ())
@@ -126,29 +126,29 @@ def _one(row: Row) -> Outcome:
     )
 
 
-def _point(row: Row) -> Point:
+def _point(row: MeasuredRow) -> ConvergencePoint:
     batch, amount = row.whole("batch"), row.number("measured")
     if not batch or not amount:
         raise RidgelineError("the batch or the amount is not given")
-    return Point(row.text("kind"), batch, amount)
+    return ConvergencePoint(row.text("kind"), batch, amount)
 
 
-def _key(row: Row) -> tuple[str, str, str]:
+def _key(row: MeasuredRow) -> tuple[str, str, str]:
     return row.text("benchmark"), row.text("target"), row.text("counted")
 
 
 @cache
-def _data() -> Mapping[tuple[str, str, str], tuple[Point, ...]]:
+def _data() -> Mapping[tuple[str, str, str], tuple[ConvergencePoint, ...]]:
     """All points that ship, by task, target and unit."""
     path = Path(str(resources.files("ridgeline.study.validate").joinpath("data", SHIPPED)))
-    found: dict[tuple[str, str, str], list[Point]] = {}
+    found: dict[tuple[str, str, str], list[ConvergencePoint]] = {}
     for row in read_rows(path):
         if not row.text("skip"):
             found.setdefault(_key(row), []).append(_point(row))
     return {key: tuple(p for p in points if _near(p, points)) for key, points in found.items()}
 
 
-def _near(point: Point, points: Sequence[Point]) -> bool:
+def _near(point: ConvergencePoint, points: Sequence[ConvergencePoint]) -> bool:
     """Tell whether an amount can be in the same unit as others of the task."""
     typical = float(np.median([p.amount for p in points]))
     return not is_another_unit(point.amount, typical)

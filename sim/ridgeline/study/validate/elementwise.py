@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator
 from ridgeline.kernels.library.kernel_model import LibraryCall
 from ridgeline.kernels.library.streams import STREAM, stream_work
 from ridgeline.study.validate import measured
-from ridgeline.study.validate.measured import Call
+from ridgeline.study.validate.measured import MeasuredCall
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.kernel_graphs import elementwise_graph
 
@@ -19,12 +19,12 @@ OTHERS = ("ln", "rms", "softmax")
 """Ops of such tables that are not elementwise."""
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the time of every elementwise function."""
     return measured.predict_calls(rows, call, "elementwise", SCALE)
 
 
-def call(row: Row) -> Call | None:
+def call(row: MeasuredRow) -> MeasuredCall | None:
     """Read a row of an elementwise function; None of a norm or softmax."""
     op, format_ = row.text("op"), row.text("format")
     if op in OTHERS:
@@ -32,10 +32,10 @@ def call(row: Row) -> Call | None:
     rows, columns = measured.sizes(row, "rows", "cols")
     graph = elementwise_graph(op, rows, columns, format_)
     words = f"{op} {rows}x{columns}"
-    return Call(graph, op, format_, words, published=measured.from_neusight(row, "EW"))
+    return MeasuredCall(graph, op, format_, words, published=measured.from_neusight(row, "EW"))
 
 
-def whole_rows(row: Row, table: str, op: str, rows: int, columns: int) -> LibraryCall:
+def whole_rows(row: MeasuredRow, table: str, op: str, rows: int, columns: int) -> LibraryCall:
     """Return the kernel of a function of whole rows: norm or softmax."""
     format_ = row.text("format")
     size = bytes_of(format_)

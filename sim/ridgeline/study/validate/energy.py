@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from ridgeline.report.result import Result
 from ridgeline.study.validate import runs
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 
 COLUMNS = runs.COLUMNS
 SHIPPED = "power.csv"
@@ -17,17 +17,17 @@ _NODE_W = 7000.0  # of the trivial predictor: a node of eight H100
 _SHARE = 0.78  # of the power limit: the other
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the power of every row that is a training step."""
     return runs.predict_runs(rows, "energy", _trivial)
 
 
-def of_node(row: Row) -> bool:
+def of_node(row: MeasuredRow) -> bool:
     """Tell whether the power of a whole node was measured."""
     return row.text("quantity").startswith("node_")
 
 
-def _trivial(row: Row, result: Result, _: float) -> dict[str, float]:
+def _trivial(row: MeasuredRow, result: Result, _: float) -> dict[str, float]:
     if of_node(row):
         return {"7 kW": _NODE_W} if result.details.cluster.nodes.count == 8 else {}
     limit_w = row.number("limit_w") if "limit_w" in row.values else None

@@ -23,7 +23,7 @@ from ridgeline.network.expert_exchange import (
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.study.validate import measured
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.study.validate.stated import stated
 from ridgeline.workload.formats import bytes_of
 
@@ -40,12 +40,12 @@ _SCALES_BYTES = 4 / 128  # a number of fp8: one scale in fp32 for 128 of them (D
 _INDEX_BYTES = 8  # expert and place of one choice, in 32 bits each
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the time of every dispatch and combine."""
     return predict_each(rows, _one)
 
 
-def _one(row: Row) -> Outcome:
+def _one(row: MeasuredRow) -> Outcome:
     row.check()
     device, library, phase = (row.text(name) for name in ("device_key", "library", "phase"))
     measured.device_named(device)

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator
 
 from ridgeline.kernels.kernel_price import Repetition
 from ridgeline.study.validate import kernels, measured
-from ridgeline.study.validate.measured import Call, LeastTimes
+from ridgeline.study.validate.measured import MeasuredCall, LeastTimes
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.product_ways import product_way
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.kernel_graphs import linear_graph, product_formats
 
 SHIPPED, SAMPLES = kernels.SHIPPED, ("measured/gemm_llm.csv.gz", "measured/gemm_fp32.csv.gz")
@@ -25,7 +25,7 @@ _OPS = {"": "linear", "linear": "linear", "bmm": "bmm", "o_proj": "linear", "up_
 _OPERATORS = {"linear": "FC", "bmm": "BMM"}
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the time of every matrix product."""
     table = list(rows)
     ours = [row for row in table if "device_key" in row.values]
@@ -34,7 +34,7 @@ def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
     yield from kernels.predict_kernels(others, {"gemm"})
 
 
-def call(row: Row) -> Call | None:
+def call(row: MeasuredRow) -> MeasuredCall | None:
     """Read a row of a framework's product; None of another op."""
     op = _OPS.get(row.text("op"))
     if op is None:
@@ -48,7 +48,7 @@ def call(row: Row) -> Call | None:
     words = f"gemm {m} {n} {k}" + (f" --batch {batch}" if batch > 1 else "")
     command = f"ridgeline {words} --device {device} --format {name} --quantity time_s"
     way = product_way(row.text("framework"), name, measured.library_named(device))
-    return Call(
+    return MeasuredCall(
         linear_graph(m, n, k, formats, batch=batch),
         op,
         name,

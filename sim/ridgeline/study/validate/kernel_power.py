@@ -13,10 +13,10 @@ from dataclasses import replace
 from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import attention, cast, elementwise, gemm, linear_attention, measured
 from ridgeline.study.validate import moe as experts
-from ridgeline.study.validate.measured import Call, Caller, PricedRow
+from ridgeline.study.validate.measured import MeasuredCall, Caller, PricedRow
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.power_meter import power_meter
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 
 COLUMNS = (*measured.COLUMNS, *measured.POWER)
 SHIPPED = "measured/gemm_llm.csv.gz"
@@ -35,7 +35,7 @@ _TABLES: tuple[tuple[str, tuple[str, ...], Caller], ...] = (
 """Kinds of tables by their columns: the first that fits counts."""
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the power of every row that has one."""
     with_power = [row for row in rows if row.text("power_w")]
     sound = []
@@ -51,7 +51,7 @@ def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
         else:
             by_line[made.row.file, made.row.line] = made
 
-    def one(row: Row) -> Outcome | None:
+    def one(row: MeasuredRow) -> Outcome | None:
         made = by_line.get((row.file, row.line))
         if made is None:
             return None
@@ -80,7 +80,7 @@ def meter_key(made: PricedRow) -> tuple[str, str, str]:
     return kind, variant, row.text("framework")
 
 
-def call(row: Row) -> Call | None:
+def call(row: MeasuredRow) -> MeasuredCall | None:
     """Read a row of any table of measured calls.
 
     Raises

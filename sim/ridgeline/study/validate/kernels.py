@@ -16,7 +16,7 @@ from ridgeline.kernels.converted import roof_of
 from ridgeline.kernels.single import OpResult, conv, gemm
 from ridgeline.kernels.single_recurrent import CELLS, LayerResult, rnn
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.study.validate.stated import kernel_spread, stated
 from ridgeline.workload.graph import Conv
 
@@ -27,12 +27,12 @@ SHIPPED, FOREIGN = "kernels.csv", "kernels"
 _SCALE, _LAUNCH_S = 1.58, 5e-6  # of the scaled roofline: a fit to DeepBench's matrix products
 
 
-def predict_kernels(rows: Iterable[Row], ops: Collection[str]) -> Iterator[Outcome | Skipped]:
+def predict_kernels(rows: Iterable[MeasuredRow], ops: Collection[str]) -> Iterator[Outcome | Skipped]:
     """Predict the rows of these ops; others belong to other suites."""
     return predict_each(rows, lambda row: _one(row) if row.text("op") in ops else None)
 
 
-def _one(row: Row) -> Outcome:
+def _one(row: MeasuredRow) -> Outcome:
     row.check()
     op, name, format_, pass_ = (row.text(column) for column in ("op", "machine", "format", "pass"))
     early = EARLY in row.text("source")
@@ -67,7 +67,7 @@ def _one(row: Row) -> Outcome:
 
 
 def _priced(
-    row: Row, device: Device, op: str, format_: str, pass_: str
+    row: MeasuredRow, device: Device, op: str, format_: str, pass_: str
 ) -> tuple[OpResult | LayerResult, str]:
     """Price a kernel; also return the words of the command that does so."""
     if op == "gemm":
@@ -84,7 +84,7 @@ def _priced(
     return rnn(batch, hidden, steps, device, cell=op, pass_=pass_, format=format_), words
 
 
-def _sizes(row: Row, columns: Collection[str]) -> list[int]:
+def _sizes(row: MeasuredRow, columns: Collection[str]) -> list[int]:
     found = [size for name in columns if (size := row.whole(name)) is not None]
     if len(found) < len(columns):
         raise RidgelineError(f"not all of {', '.join(columns)} are given")

@@ -8,21 +8,21 @@ from ridgeline.report.result import Result
 from ridgeline.study.validate import runs
 from ridgeline.study.validate.normal import NormalRow
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.rows import Row
-from ridgeline.study.validate.stated import Stated, stated_step
+from ridgeline.study.validate.rows import MeasuredRow
+from ridgeline.study.validate.stated import PredictedInterval, stated_step
 
 COLUMNS, SHIPPED = runs.COLUMNS, "llm.csv"
 _SHARE = 0.41  # of the peak: the trivial predictor
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the step time of every row."""
     return runs.predict_steps(rows, _trivial, _stated, simulated=NormalRow.simulate)
 
 
-def _trivial(_: Row, result: Result, predicted: float) -> dict[str, float]:
+def _trivial(_: MeasuredRow, result: Result, predicted: float) -> dict[str, float]:
     return {"41 % of the peak": predicted * result.mfu / _SHARE}
 
 
-def _stated(_: NormalRow, result: Result, __: float) -> Stated:
+def _stated(_: NormalRow, result: Result, __: float) -> PredictedInterval:
     return stated_step(result)

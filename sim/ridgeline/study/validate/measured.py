@@ -33,8 +33,8 @@ from ridgeline.study.csv_file import read_csv
 from ridgeline.study.validate.call_starts import NO_START, CallStart, call_start
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
 from ridgeline.study.validate.power_meter import PowerMeter
-from ridgeline.study.validate.rows import MAX_BYTES, SHIPPED, Row
-from ridgeline.study.validate.stated import Stated, stated
+from ridgeline.study.validate.rows import MAX_BYTES, SHIPPED, MeasuredRow
+from ridgeline.study.validate.stated import PredictedInterval, stated
 from ridgeline.workload.graph import Graph
 
 COLUMNS = ("device_key", "framework", "format", "time_us", "source")
@@ -86,7 +86,7 @@ NO_LEAST = LeastTimes()
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class MeasuredCall:
     """What one row measured.
 
     Attributes
@@ -127,7 +127,7 @@ class Call:
     least: LeastTimes = NO_LEAST
 
 
-Caller = Callable[[Row], Call | None]
+Caller = Callable[[MeasuredRow], MeasuredCall | None]
 """Reads a row; None: it belongs to another suite."""
 
 
@@ -145,8 +145,8 @@ class PricedRow:
         Time of the library's kernel on the device, where it is known.
     """
 
-    row: Row
-    call: Call
+    row: MeasuredRow
+    call: MeasuredCall
     device: str
     machine: Device
     price: KernelPrice
@@ -203,7 +203,7 @@ def device_named(key: str) -> Device:
     return load_device(key)
 
 
-def start_of(row: Row, suite: str, variant: str) -> CallStart:
+def start_of(row: MeasuredRow, suite: str, variant: str) -> CallStart:
     """Return what the call of a row takes besides its ops."""
     library = library_named(row.text("device_key"))
     called = (row.text("framework"), row.text("kernel"))
@@ -224,7 +224,7 @@ def library_of(device: Device) -> str:
     return "" if fastest is None or fastest.library is None else fastest.library
 
 
-def host_launch_s(row: Row) -> float:
+def host_launch_s(row: MeasuredRow) -> float:
     """Return what the clock of a row contains of the host, by the machine that it was measured on.
 
     By the beginning of framework and version: kernels of other frameworks stand in graphs.
@@ -246,9 +246,9 @@ def _host_launches() -> list[tuple[str, str, str, float]]:
     ]
 
 
-def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]:
+def priced(rows: Iterable[MeasuredRow], caller: Caller) -> Iterator[PricedRow | Skipped]:
     """Price the calls of rows, those of one device together; not in the order of the rows."""
-    calls: dict[tuple[str, Repetition], list[tuple[Row, Call]]] = {}
+    calls: dict[tuple[str, Repetition], list[tuple[MeasuredRow, MeasuredCall]]] = {}
     for row in rows:
         try:
             row.check()
@@ -264,7 +264,7 @@ def priced(rows: Iterable[Row], caller: Caller) -> Iterator[PricedRow | Skipped]
         yield from _priced(ours, device_named(key), key, repetition)
 
 
-def priced_on(device: Device, calls: Sequence[tuple[Row, Call]]) -> Iterator[PricedRow | Skipped]:
+def priced_on(device: Device, calls: Sequence[tuple[MeasuredRow, MeasuredCall]]) -> Iterator[PricedRow | Skipped]:
     """Price calls on one device, whatever their rows say; not in the order of the calls.
 
     By what the device's file says of its ops, which is what is calibrated: kernels of libraries
@@ -276,13 +276,13 @@ def priced_on(device: Device, calls: Sequence[tuple[Row, Call]]) -> Iterator[Pri
         yield from _priced(ours, device, device.name, repetition)
 
 
-def _repetition(row: Row, call: Call) -> Repetition:
+def _repetition(row: MeasuredRow, call: MeasuredCall) -> Repetition:
     """Return what a row's call finds of the calls before it."""
     return call.repeated if row.text("framework") in _REPEATED else COLD
 
 
 def _priced(
-    calls: Sequence[tuple[Row, Call]], device: Device, key: str, repetition: Repetition
+    calls: Sequence[tuple[MeasuredRow, MeasuredCall]], device: Device, key: str, repetition: Repetition
 ) -> Iterator[PricedRow | Skipped]:
     """Price calls together; where one cannot be priced, halves of them, until it is alone."""
     try:
@@ -303,7 +303,7 @@ def _priced(
 
 
 def predict_calls(
-    rows: Iterable[Row], caller: Caller, suite: str, scale: float
+    rows: Iterable[MeasuredRow], caller: Caller, suite: str, scale: float
 ) -> Iterator[Outcome | Skipped]:
     """Predict the time of every row of a suite.
 
@@ -341,7 +341,7 @@ def outcome_of(
     """Return the outcome of a priced row."""
     row, call = made.row, made.call
     group = f"{made.device} {call.format} {call.kind}"
-    kind: Stated = stated(FRAMEWORK_CALLS.get(suite, suite), predicted, device=made.machine)
+    kind: PredictedInterval = stated(FRAMEWORK_CALLS.get(suite, suite), predicted, device=made.machine)
     return Outcome(
         file=row.file,
         line=row.line,
@@ -364,7 +364,7 @@ def outcome_of(
     )
 
 
-def positive(row: Row, name: str) -> float:
+def positive(row: MeasuredRow, name: str) -> float:
     """Return a number above 0.
 
     Raises
@@ -378,7 +378,7 @@ def positive(row: Row, name: str) -> float:
     return value
 
 
-def sizes(row: Row, *names: str) -> list[int]:
+def sizes(row: MeasuredRow, *names: str) -> list[int]:
     """Return whole numbers of at least 1.
 
     Raises
@@ -395,12 +395,12 @@ def sizes(row: Row, *names: str) -> list[int]:
     return found
 
 
-def has(row: Row, *names: str) -> bool:
+def has(row: MeasuredRow, *names: str) -> bool:
     """Tell whether a table has some columns."""
     return all(name in row.values for name in names)
 
 
-def from_neusight(row: Row, operator: str) -> dict[str, float]:
+def from_neusight(row: MeasuredRow, operator: str) -> dict[str, float]:
     """Return the mean error that NeuSight states of rows like this one, by its own name of them.
 
     Its test sets on the boards that it was trained with are "in distribution"; NVIDIA boards that

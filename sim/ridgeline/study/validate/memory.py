@@ -12,7 +12,7 @@ from ridgeline.report.result import Result
 from ridgeline.study.validate import runs
 from ridgeline.study.validate.normal import NormalRow
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.study.validate.stated import stated
 
 COLUMNS, SHIPPED = runs.COLUMNS, "memory.csv"
@@ -20,12 +20,12 @@ _BYTES = 16  # of a parameter: the trivial predictor
 _FITS, _TOTAL = "fits", "memory_bytes.total"
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the memory of every row that states one."""
     return runs.predict_steps(rows, _trivial, _further, simulated=NormalRow.simulate)
 
 
-def _trivial(row: Row, result: Result, _: float) -> dict[str, float]:
+def _trivial(row: MeasuredRow, result: Result, _: float) -> dict[str, float]:
     quantity, _star, parameters = row.text("quantity").partition("*")
     if quantity == _FITS or row.text("unit") == "":
         return {}

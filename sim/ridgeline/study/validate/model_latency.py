@@ -17,7 +17,7 @@ from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate import measured
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.study.validate.stated import stated
 from ridgeline.workload.files import load_model
 from ridgeline.workload.model import Model
@@ -37,12 +37,12 @@ _SCALE, _DEGREES = 1.68, {"data": "DP", "tensor": "TP", "pipeline": "PP"}
 _FUSED = "fused elementwise functions (fused=1): no stack of the catalogue describes them"
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the time of every pass."""
     return predict_each(rows, _one)
 
 
-def _one(row: Row) -> Outcome:
+def _one(row: MeasuredRow) -> Outcome:
     row.check()
     name, mode, key = row.text("model"), row.text("mode"), row.text("device_key")
     measured.device_named(key)
@@ -139,7 +139,7 @@ def _roofline_s(result: Result, devices: int) -> float:
     return result.flops_per_step / (max(rates) * devices)
 
 
-def _published(row: Row, degree: Mapping[str, int]) -> dict[str, float]:
+def _published(row: MeasuredRow, degree: Mapping[str, int]) -> dict[str, float]:
     """Return what NeuSight states of this row: of Switch transformers not, in two lengths."""
     mode = " ".join([row.text("mode"), *(_DEGREES[field] for field in degree)])
     key = (*(row.text(name) for name in ("device_key", "model", "batch")), mode)

@@ -6,9 +6,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.kernels.library.experts import EXPERTS, experts_work
 from ridgeline.kernels.library.kernel_model import LibraryCall
 from ridgeline.study.validate import measured
-from ridgeline.study.validate.measured import Call
+from ridgeline.study.validate.measured import MeasuredCall
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.expert_load import loaded_rank
 from ridgeline.workload.formats import find
 from ridgeline.workload.kernel_graphs import experts_graph, product_formats
@@ -19,12 +19,12 @@ COLUMNS = (*measured.COLUMNS, *SHAPE, "distribution", "gated")
 SCALE = 1.92
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the time of every fused network of experts."""
     return measured.predict_calls(rows, call, "moe", SCALE)
 
 
-def call(row: Row) -> Call:
+def call(row: MeasuredRow) -> MeasuredCall:
     """Read a row: experts and their width are those of the whole model."""
     tokens, experts, top_k, hidden, inter, tensor, ranks = measured.sizes(row, *SHAPE)
     if inter % tensor:
@@ -45,7 +45,7 @@ def call(row: Row) -> Call:
     )  # fmt: skip
     framework, version, kernel = (row.text(n) for n in ("framework", "version", "kernel"))
     of = (framework, version, kernel, name)
-    return Call(
+    return MeasuredCall(
         graph,
         "balanced" if spread == "balanced" else "power law",
         name,

@@ -14,18 +14,18 @@ from ridgeline.study.relative import EFFICIENCY
 from ridgeline.study.validate import runs
 from ridgeline.study.validate.normal import NormalRow
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.study.validate.stated import stated, stated_step
 
 COLUMNS, SHIPPED = runs.COLUMNS, "steps.csv"
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the efficiency of every row of several devices, or its throughput."""
     return runs.predict_steps(rows, _trivial, _further, keep=runs.many)
 
 
-def _trivial(row: Row, result: Result, predicted: float) -> dict[str, float]:
+def _trivial(row: MeasuredRow, result: Result, predicted: float) -> dict[str, float]:
     if row.text("quantity") == EFFICIENCY:
         return {"linear scaling": 1.0}
     return dict(runs.rate_at_a_third(row, result, predicted))

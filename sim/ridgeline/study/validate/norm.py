@@ -3,20 +3,20 @@
 from collections.abc import Iterable, Iterator
 
 from ridgeline.study.validate import elementwise, measured
-from ridgeline.study.validate.measured import Call
+from ridgeline.study.validate.measured import MeasuredCall
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.kernel_graphs import norm_graph
 
 SHIPPED, COLUMNS, SCALE = elementwise.SHIPPED, elementwise.COLUMNS, elementwise.SCALE
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the time of every norm."""
     return measured.predict_calls(rows, call, "norm", SCALE)
 
 
-def call(row: Row) -> Call | None:
+def call(row: MeasuredRow) -> MeasuredCall | None:
     """Read a row of a norm; None of another op."""
     op, format_ = row.text("op"), row.text("format")
     if op not in ("ln", "rms"):
@@ -27,4 +27,4 @@ def call(row: Row) -> Call | None:
     published = measured.from_neusight(row, "LN")
     library = elementwise.whole_rows(row, "norm", op, rows, columns)
     start = measured.start_of(row, "norm", format_)
-    return Call(graph, op, format_, words, published=published, start=start, library=library)
+    return MeasuredCall(graph, op, format_, words, published=published, start=start, library=library)

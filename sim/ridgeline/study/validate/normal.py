@@ -24,7 +24,7 @@ from ridgeline.software.stack import Stack
 from ridgeline.study.point import Point
 from ridgeline.study.quantities import quantity_of
 from ridgeline.study.relative import EFFICIENCY, One
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.study.written_fields import assignments
 
 COLUMNS = ("model", "machine", "plan", "software", "quantity", "measured")
@@ -61,7 +61,7 @@ class NormalRow:
         The row of the file, with the source's own words.
     """
 
-    row: Row
+    row: MeasuredRow
     model: str
     machine: str
     plan: str
@@ -75,7 +75,7 @@ class NormalRow:
     most_micro_batches: str = ""
 
     @classmethod
-    def of(cls, row: Row) -> NormalRow:
+    def of(cls, row: MeasuredRow) -> NormalRow:
         """Read a row of a table.
 
         Raises

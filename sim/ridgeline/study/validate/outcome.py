@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,12 +127,12 @@ class Skipped:
         return {"file": self.file, "line": self.line, "id": self.id, "skipped": self.reason}
 
 
-def skip(row: Row, reason: str) -> Skipped:
+def skip(row: MeasuredRow, reason: str) -> Skipped:
     """Skip a row for a reason, in words that many rows can share."""
     return Skipped(row.file, row.line, row.id, reason)
 
 
-def skip_for(row: Row, error: RidgelineError) -> Skipped:
+def skip_for(row: MeasuredRow, error: RidgelineError) -> Skipped:
     """Skip a row because it cannot be read or simulated."""
     if isinstance(error, ConfigError) and error.file == row.file and error.field:
         reason = f"{error.field}: {error.message}"
@@ -141,7 +141,7 @@ def skip_for(row: Row, error: RidgelineError) -> Skipped:
 
 
 def predict_each(
-    rows: Iterable[Row], one: Callable[[Row], Outcome | Skipped | None]
+    rows: Iterable[MeasuredRow], one: Callable[[MeasuredRow], Outcome | Skipped | None]
 ) -> Iterator[Outcome | Skipped]:
     """Predict row by row, but for those that are not the suite's (None).
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ridgeline.engine.builder import Phase, ProgramBuilder
+from ridgeline.engine.builder import WorkPhase, ProgramBuilder
 from ridgeline.engine.executor import run
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.parallel.stages.schedules import (
@@ -21,9 +21,9 @@ from ridgeline.parallel.stages.schedules import (
     zero_bubble_2p,
     zero_bubble_h2,
 )
-from ridgeline.parallel.stages.schedules.player import Times
+from ridgeline.parallel.stages.schedules.player import PassTimes
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.study.validate.stated import stated
 
 _TIMES = ("forward_ms", "backward_ms", "weight_ms", "message_ms")
@@ -33,7 +33,7 @@ _SCHEDULES = {**SCHEDULES, zero_bubble_h2.SCHEDULE.name: zero_bubble_h2.SCHEDULE
 
 
 @dataclass(frozen=True)
-class Stage:
+class MeasuredStage:
     """Seconds of the passes of one micro-batch on one stage, and of a message to the next.
 
     Attributes
@@ -58,12 +58,12 @@ class Stage:
         return self.forward_s + self.backward_s + self.weight_s
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the bubble rate of every row that states one."""
     return predict_each(rows, _one)
 
 
-def _one(row: Row) -> Outcome:
+def _one(row: MeasuredRow) -> Outcome:
     row.check()
     stages, micro_batches = row.whole("stages"), row.whole("micro_batches")
     measured, name = row.number("measured"), row.text("schedule")
@@ -89,7 +89,7 @@ def _one(row: Row) -> Outcome:
     )
 
 
-def bubble_rate(name: str, stages: int, micro_batches: int, stage: Stage) -> float:
+def bubble_rate(name: str, stages: int, micro_batches: int, stage: MeasuredStage) -> float:
     """Return the idle share of the longest step of a stage.
 
     Raises
@@ -103,8 +103,8 @@ def bubble_rate(name: str, stages: int, micro_batches: int, stage: Stage) -> flo
     backward_s = stage.backward_s + (0.0 if splits else stage.weight_s)
     seconds = {"F": stage.forward_s, "B": backward_s, "W": stage.weight_s}
     b = ProgramBuilder()
-    rows = {phase: b.add_cost([Phase(s / chunks, {})]) for phase, s in seconds.items()}
-    wire = b.add_cost([Phase(stage.message_s, {})])
+    rows = {phase: b.add_cost([WorkPhase(s / chunks, {})]) for phase, s in seconds.items()}
+    wire = b.add_cost([WorkPhase(stage.message_s, {})])
     streams = [b.add_stream(f"stage{k}", b.add_rank()) for k in range(stages)]
     task: dict[tuple[int, str, int, int], int] = {}
     waiting = {k: list(reversed(order)) for k, order in enumerate(orders)}
@@ -134,12 +134,12 @@ def bubble_rate(name: str, stages: int, micro_batches: int, stage: Stage) -> flo
     return 1.0 - micro_batches * stage.total_s / step_s
 
 
-def _orders(name: str, stages: int, micro_batches: int, stage: Stage) -> tuple[Orders, int]:
+def _orders(name: str, stages: int, micro_batches: int, stage: MeasuredStage) -> tuple[Orders, int]:
     """Return the slots of every stage, and the chunks of a stage."""
     if name == zero_bubble_2p.NAME:
         if stage.weight_share is None:
             raise RidgelineError("what gradients of weights need of the activations is not known")
-        times = Times(stage.forward_s, stage.backward_s, stage.weight_s, stage.message_s)
+        times = PassTimes(stage.forward_s, stage.backward_s, stage.weight_s, stage.message_s)
         return zero_bubble_2p.order(stages, micro_batches, times, stage.weight_share), 1
     if name not in _SCHEDULES:
         raise RidgelineError(f"no schedule is called {name}{nearest(name, _SCHEDULES)}")
@@ -171,7 +171,7 @@ def _before(
     return (k if turns else 0, "B", i, chunk + 1) if chunk < chunks - 1 else (k, "F", i, chunk)
 
 
-def _stage(row: Row) -> Stage:
+def _stage(row: MeasuredRow) -> MeasuredStage:
     """Read the times of a stage, and of how many layers it is."""
     times_s = [time_ms / 1e3 for name in _TIMES if (time_ms := row.number(name)) is not None]
     if len(times_s) < len(_TIMES):
@@ -180,4 +180,4 @@ def _stage(row: Row) -> Stage:
     layers, share = (
         row.number(name) if name in row.values else None for name in ("layers", "weight_share")
     )
-    return Stage(forward_s, backward_s, weight_s, message_s, int(layers or 0), share)
+    return MeasuredStage(forward_s, backward_s, weight_s, message_s, int(layers or 0), share)

@@ -17,7 +17,7 @@ from ridgeline.report.power import device_power_w
 from ridgeline.study.validate import energy
 from ridgeline.study.validate.normal import NormalRow
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 
 COLUMNS = (*energy.COLUMNS, "limit_w", "time_s")
 SHIPPED = energy.SHIPPED
@@ -35,14 +35,14 @@ _LIMIT = re.compile(r"power_limit=\S*")
 class _Setting:
     """A row: its limit, and power and time as measured and as predicted."""
 
-    row: Row
+    row: MeasuredRow
     step: NormalRow
     limit_w: float
     measured: tuple[float, float]
     predicted: tuple[float, float]
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict every row with a limit, and every sweep of at least two of them."""
     sweeps: dict[tuple[str, ...], list[_Setting]] = {}
     for row in rows:
@@ -60,7 +60,7 @@ def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
         yield from _compared(sorted(sweep, key=lambda setting: setting.limit_w))
 
 
-def _setting(row: Row) -> _Setting:
+def _setting(row: MeasuredRow) -> _Setting:
     values = {**row.values, "machine_fields": row.text("machine_fields").replace(*_AS_LIMIT)}
     step = NormalRow.of(replace(row, values=values))
     limit_w, power_w, time_s = (row.number(name) for name in ("limit_w", "measured", "time_s"))

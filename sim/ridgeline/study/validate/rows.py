@@ -17,7 +17,7 @@ MAX_BYTES = 64 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MeasuredRow:
     """One measurement as it stands in its file; an empty field is None."""
 
     file: str
@@ -83,7 +83,7 @@ class Row:
         return int(value) if value is not None and value.is_integer() else None
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[MeasuredRow]:
     """Read a CSV file with a header, or a log of nccl-tests.
 
     Raises
@@ -94,4 +94,4 @@ def read_rows(path: Path) -> list[Row]:
     from ridgeline.study.import_rows.nccl_tests import is_log, read_nccl_tests
 
     found = read_nccl_tests(path) if is_log(path) else read_csv(path, MAX_BYTES)
-    return [Row(str(path), line, fields) for line, fields in found]
+    return [MeasuredRow(str(path), line, fields) for line, fields in found]

@@ -11,7 +11,7 @@ from ridgeline.report.result import Result
 from ridgeline.study.validate import normal
 from ridgeline.study.validate.normal import NormalRow
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.study.validate.stated import stated
 
 COLUMNS = normal.COLUMNS
@@ -25,17 +25,17 @@ _RATES = frozenset({"samples_per_s", "tokens_per_s"})
 """Quantities whose unit says what was counted."""
 _THIRD = 1 / 3  # of the peak: what a rule of thumb expects of training
 
-Trivial = Callable[[Row, Result, float], Mapping[str, float]]
+Trivial = Callable[[MeasuredRow, Result, float], Mapping[str, float]]
 """What trivial predictors say of a row, its step and what is predicted."""
 Further = Callable[[NormalRow, Result, float], Mapping[str, Any]]
 """Further fields of an outcome, of a row, its step and what is predicted."""
 Simulated = Callable[[NormalRow], Result]
 """How a row is simulated: together with those of the same step, or by itself."""
-Keep = Callable[[Row], bool]
+Keep = Callable[[MeasuredRow], bool]
 """Whether a row belongs to a suite."""
 
 
-def predict_runs(rows: Iterable[Row], suite: str, trivial: Trivial) -> Iterator[Outcome | Skipped]:
+def predict_runs(rows: Iterable[MeasuredRow], suite: str, trivial: Trivial) -> Iterator[Outcome | Skipped]:
     """Predict the quantity of every row."""
 
     def stated_of(step: NormalRow, result: Result, predicted: float) -> dict[str, Any]:
@@ -46,7 +46,7 @@ def predict_runs(rows: Iterable[Row], suite: str, trivial: Trivial) -> Iterator[
 
 
 def predict_steps(
-    rows: Iterable[Row],
+    rows: Iterable[MeasuredRow],
     trivial: Trivial,
     further: Further,
     *,
@@ -58,33 +58,33 @@ def predict_steps(
     return predict_each(rows, lambda row: one(row) if keep(row) else None)
 
 
-def at_a_third(_: Row, result: Result, predicted: float) -> dict[str, float]:
+def at_a_third(_: MeasuredRow, result: Result, predicted: float) -> dict[str, float]:
     """Return what a third of the peak makes of a time, or of images a second."""
     slower = result.mfu / _THIRD
     rate = predicted == result.samples_per_s
     return {"a third of the peak": predicted / slower if rate else predicted * slower}
 
 
-def rate_at_a_third(_: Row, result: Result, predicted: float) -> dict[str, float]:
+def rate_at_a_third(_: MeasuredRow, result: Result, predicted: float) -> dict[str, float]:
     """Return what a third of the peak makes of a throughput."""
     return {"a third of the peak": predicted * _THIRD / result.mfu}
 
 
-def many(row: Row) -> bool:
+def many(row: MeasuredRow) -> bool:
     """Tell whether a row is of several devices."""
     if count := row.whole("n_accel") if "n_accel" in row.values else None:
         return count > 1
     return bool(row.text("plan")) and make_plan(plan_fields(row.text("plan"))).devices > 1
 
 
-def _label(row: Row, name: str, factor: str) -> str:
+def _label(row: MeasuredRow, name: str, factor: str) -> str:
     """Return what errors are told apart by: the quantity, or the unit of a rate."""
     if name in _RATES:
         return row.text("unit") or name
     return "time_s" if factor and name == "step_time_s" else _LABELS.get(name, name)
 
 
-def _one(row: Row, *, trivial: Trivial, further: Further, simulated: Simulated) -> Outcome:
+def _one(row: MeasuredRow, *, trivial: Trivial, further: Further, simulated: Simulated) -> Outcome:
     row.check()
     step = NormalRow.of(row)
     measured = step.measured

@@ -8,18 +8,18 @@ from ridgeline.report.result import Result
 from ridgeline.study.validate import runs
 from ridgeline.study.validate.normal import NormalRow
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.rows import Row
-from ridgeline.study.validate.stated import Stated, stated_step
+from ridgeline.study.validate.rows import MeasuredRow
+from ridgeline.study.validate.stated import PredictedInterval, stated_step
 
 COLUMNS, SHIPPED = runs.COLUMNS, "steps.csv"
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the throughput of every row of one device."""
     return runs.predict_steps(
         rows, runs.rate_at_a_third, _stated, keep=lambda row: not runs.many(row)
     )
 
 
-def _stated(_: NormalRow, result: Result, predicted: float) -> Stated:
+def _stated(_: NormalRow, result: Result, predicted: float) -> PredictedInterval:
     return stated_step(result, predicted * result.step_time_s)

@@ -3,20 +3,20 @@
 from collections.abc import Iterable, Iterator
 
 from ridgeline.study.validate import elementwise, measured
-from ridgeline.study.validate.measured import Call
+from ridgeline.study.validate.measured import MeasuredCall
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.rows import Row
+from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.kernel_graphs import softmax_graph
 
 SHIPPED, COLUMNS, SCALE = elementwise.SHIPPED, elementwise.COLUMNS, elementwise.SCALE
 
 
-def predict(rows: Iterable[Row]) -> Iterator[Outcome | Skipped]:
+def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     """Predict the time of every softmax."""
     return measured.predict_calls(rows, call, "softmax", SCALE)
 
 
-def call(row: Row) -> Call | None:
+def call(row: MeasuredRow) -> MeasuredCall | None:
     """Read a row of a softmax; None of another op."""
     format_ = row.text("format")
     if row.text("op") != "softmax":
@@ -27,4 +27,4 @@ def call(row: Row) -> Call | None:
     published = measured.from_neusight(row, "Softmax")
     library = elementwise.whole_rows(row, "softmax", "softmax", rows, columns)
     start = measured.start_of(row, "softmax", format_)
-    return Call(graph, "softmax", format_, words, published=published, start=start, library=library)
+    return MeasuredCall(graph, "softmax", format_, words, published=published, start=start, library=library)

@@ -14,7 +14,7 @@ from ridgeline.workload.formats import AS, find
 _OPS = {"gemm": "gemm", "conv": "conv2d"}
 
 
-class Ends(TypedDict, total=False):
+class IntervalEnds(TypedDict, total=False):
     """Either range of `Stated`."""
 
     p05: float | None
@@ -23,7 +23,7 @@ class Ends(TypedDict, total=False):
     p95_left_out: float | None
 
 
-class Stated(TypedDict):
+class PredictedInterval(TypedDict):
     """5 and 95 % of what is predicted; None where nothing is stated.
 
     Attributes
@@ -38,18 +38,18 @@ class Stated(TypedDict):
     p95_left_out: float | None
 
 
-def _ends(low: float, high: float, *, left_out: bool) -> Ends:
+def _ends(low: float, high: float, *, left_out: bool) -> IntervalEnds:
     if left_out:
         return {"p05_left_out": low, "p95_left_out": high}
     return {"p05": low, "p95": high}
 
 
-NOTHING: Stated = {"p05": None, "p95": None, "p05_left_out": None, "p95_left_out": None}
+NOTHING: PredictedInterval = {"p05": None, "p95": None, "p05_left_out": None, "p95_left_out": None}
 
 
 def stated(
     kind: str, predicted: float, spread_: float = 0.0, device: Device | None = None
-) -> Stated:
+) -> PredictedInterval:
     """State the range of a prediction of some kind.
 
     Parameters
@@ -68,7 +68,7 @@ def stated(
     return found
 
 
-def stated_step(result: Result, scale: float | None = None) -> Stated:
+def stated_step(result: Result, scale: float | None = None) -> PredictedInterval:
     """State the range of a step time, or of `scale` over it: a throughput."""
     found = NOTHING.copy()
     without = new_device_range(result)

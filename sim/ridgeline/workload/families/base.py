@@ -46,7 +46,7 @@ Padding = Annotated[Pair, _pair_from(0)]
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
 
-class Count(Strict):
+class PublishedCount(Strict):
     """A published number of things."""
 
     value: Annotated[int, Field(gt=0)]
@@ -71,7 +71,7 @@ class Amount(Strict):
 class Published(Strict):
     """What others publish about the network; tests hold ours against it."""
 
-    parameters: Count | None = None
+    parameters: PublishedCount | None = None
     """Trained parameters."""
     forward_flops: Amount | None = None
     """Matrix and convolution FLOPs of the forward pass of one sample; 1 MAC = 2 FLOP."""

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Channels, Network, Probability
-from ridgeline.workload.families.blocks import Attention, FeedForward, Residual, dropout
+from ridgeline.workload.families.blocks import Attention, FeedForward, ResidualBranch, dropout
 from ridgeline.workload.families.decoder import Layers, Sequence
 
 
@@ -23,7 +23,7 @@ def stack(
     layers: int,
     attention: Attention,
     feed_forward: FeedForward,
-    residual: Residual,
+    residual: ResidualBranch,
 ) -> str:
     """Write blocks of attention in both directions and a feed-forward network."""
     for i in range(layers):
@@ -70,7 +70,7 @@ class Bert(Network):
         tokens = b.input("tokens", (b.batch, self.sequence), "int64")
         table = b.weight("embedding.weight", (self.vocabulary, self.hidden))
         x = self._embedded(b, tokens, table)
-        residual = Residual("layer-norm", first=False, dropout=self.dropout)
+        residual = ResidualBranch("layer-norm", first=False, dropout=self.dropout)
         x = stack(b, "blocks", x, self.layers, self.attention, self.feed_forward, residual)
         if not self.next_sentence:
             return self._filled_in(b, x, table)

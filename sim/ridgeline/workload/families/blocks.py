@@ -295,7 +295,7 @@ def masked_fill(b: GraphBuilder, layer: str, x: str) -> str:
 
 
 @dataclass(frozen=True)
-class Residual:
+class ResidualBranch:
     """Where norm and dropout stand in a residual branch.
 
     Attributes

@@ -25,7 +25,7 @@ from ridgeline.workload.families.blocks import (
     LatentAttention,
     Norm,
     Positions,
-    Residual,
+    ResidualBranch,
     dropout,
     norm,
 )
@@ -194,7 +194,7 @@ class Decoder(Network):
 
     def _branch(self, b: GraphBuilder, name: str, letter: str, x: str, angles: str | None) -> str:
         """Write a layer of a pattern: a norm, what the letter says, and the sum with the stream."""
-        residual = Residual(self.norm, first=True, dropout=self.dropout)
+        residual = ResidualBranch(self.norm, first=True, dropout=self.dropout)
         read = residual.enter(b, f"{name}.norm", x)
         match letter:
             case "M":
@@ -211,7 +211,7 @@ class Decoder(Network):
 
     def _block(self, b: GraphBuilder, i: int, x: str, angles: str | None) -> str:
         name = f"blocks.{i}"
-        residual = Residual(
+        residual = ResidualBranch(
             self.norm, first=True, dropout=self.dropout, around=self.norms == "around"
         )
         read = residual.enter(b, f"{name}.norm1", x)

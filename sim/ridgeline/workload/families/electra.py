@@ -14,7 +14,7 @@ from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Channels, Network, Probability
 from ridgeline.workload.families.bert import stack
-from ridgeline.workload.families.blocks import Attention, FeedForward, Residual, dropout
+from ridgeline.workload.families.blocks import Attention, FeedForward, ResidualBranch, dropout
 from ridgeline.workload.families.decoder import Layers, Sequence
 
 
@@ -77,7 +77,7 @@ class Electra(Network):
         x = dropout(b, f"{name}.dropout", ops.layer_norm(b, f"{name}.norm", x), self.dropout)
         if b.shape(x)[2] != tower.hidden:
             x = ops.linear(b, f"{name}.project", x, tower.hidden)
-        residual = Residual("layer-norm", first=False, dropout=self.dropout)
+        residual = ResidualBranch("layer-norm", first=False, dropout=self.dropout)
         return stack(b, name, x, tower.layers, tower.attention, tower.feed_forward, residual)
 
     def _filled_in(self, b: GraphBuilder, x: str, table: str) -> str:

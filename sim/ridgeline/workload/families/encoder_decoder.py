@@ -21,7 +21,7 @@ from ridgeline.workload.families.blocks import (
     FeedForward,
     Norm,
     Positions,
-    Residual,
+    ResidualBranch,
     dropout,
     norm,
 )
@@ -122,8 +122,8 @@ class EncoderDecoder(Network):
         return Positions(table=table, distance=self.distance)
 
     @property
-    def _residual(self) -> Residual:
-        return Residual(self.norm, self.norm_first, self.dropout)
+    def _residual(self) -> ResidualBranch:
+        return ResidualBranch(self.norm, self.norm_first, self.dropout)
 
     def _attention(
         self,

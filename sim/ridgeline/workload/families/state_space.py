@@ -10,7 +10,7 @@ from ridgeline.config import Strict
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Channels
-from ridgeline.workload.ops.state_space import Sizes
+from ridgeline.workload.ops.state_space import StateSpaceSizes
 
 
 class StateSpace(Strict):
@@ -36,7 +36,7 @@ class StateSpace(Strict):
 
     def build(self, b: GraphBuilder, name: str, x: str) -> str:
         """Write the layer."""
-        sizes = Sizes(self.heads, self.head_size, self.groups, self.state, self.chunk)
+        sizes = StateSpaceSizes(self.heads, self.head_size, self.groups, self.state, self.chunk)
         widths = (sizes.inner, sizes.mixed, self.heads)
         gate, mixed, steps = ops.fused_linear(b, f"{name}.input", x, widths, bias=False)
         y = ops.state_space(b, f"{name}.states", mixed, steps, sizes, self.taps)

@@ -21,13 +21,13 @@ from ridgeline.config import Strict
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Channels, Network, Probability
-from ridgeline.workload.families.blocks import FeedForward, Residual, dropout, masked_fill
+from ridgeline.workload.families.blocks import FeedForward, ResidualBranch, dropout, masked_fill
 from ridgeline.workload.families.decoder import Layers, Sequence
 from ridgeline.workload.graph import Role
 from ridgeline.workload.numerics import MASTER
 
 
-class Cluster(Strict):
+class VocabularyCluster(Strict):
     """Rare tokens that are told apart together."""
 
     tokens: Channels
@@ -60,7 +60,7 @@ class TransformerXl(Network):
     family: Literal["transformer-xl"]
     frequent: Channels
     """Tokens that are told apart in the first step."""
-    clusters: Annotated[tuple[Cluster, ...], Field(strict=False, max_length=16)] = ()
+    clusters: Annotated[tuple[VocabularyCluster, ...], Field(strict=False, max_length=16)] = ()
     """The others, by how frequent they are."""
     sequence: Sequence
     """Tokens of a segment."""
@@ -100,7 +100,7 @@ class TransformerXl(Network):
         width = self.heads * self.head_size
         content = b.weight("content-bias.weight", (width,))
         position = b.weight("position-bias.weight", (width,))
-        residual = Residual("layer-norm", first=False, dropout=self.dropout)
+        residual = ResidualBranch("layer-norm", first=False, dropout=self.dropout)
         for i in range(self.layers):
             name = f"blocks.{i}"
             y = self._attention(b, f"{name}.attention", x, content, position)
@@ -114,7 +114,7 @@ class TransformerXl(Network):
         """Whether clusters have tables of their own."""
         return any(cluster.width is not None for cluster in self.clusters)
 
-    def _members(self, cluster: Cluster) -> int:
+    def _members(self, cluster: VocabularyCluster) -> int:
         """Tokens of a segment that are in a cluster."""
         return max(1, round(self.sequence * cluster.share))
 

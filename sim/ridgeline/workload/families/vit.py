@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Channels, Image, Network, Probability
-from ridgeline.workload.families.blocks import Attention, FeedForward, Residual, dropout
+from ridgeline.workload.families.blocks import Attention, FeedForward, ResidualBranch, dropout
 from ridgeline.workload.families.decoder import Layers
 
 
@@ -40,7 +40,7 @@ class VisionTransformer(Network):
         where = b.weight("positions.weight", b.shape(x)[1:])
         x = ops.position_embedding(b, "positions", x, where)
         x = dropout(b, "embedding-dropout", x, self.dropout)
-        residual = Residual("layer-norm", first=True, dropout=self.dropout)
+        residual = ResidualBranch("layer-norm", first=True, dropout=self.dropout)
         for i in range(self.layers):
             name = f"blocks.{i}"
             y = residual.enter(b, f"{name}.norm1", x)

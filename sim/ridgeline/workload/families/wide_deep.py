@@ -16,7 +16,7 @@ from ridgeline.workload.families.base import Channels, Network, Probability
 from ridgeline.workload.families.blocks import dropout
 
 
-class Table(Strict):
+class CategoricalTable(Strict):
     """A categorical feature."""
 
     rows: Annotated[int, Field(ge=1, le=2**40)]
@@ -31,7 +31,7 @@ class WideAndDeep(Network):
     sample: ClassVar[str] = "samples"
 
     family: Literal["wide-and-deep"]
-    tables: Annotated[tuple[Table, ...], Field(strict=False, min_length=1, max_length=1000)]
+    tables: Annotated[tuple[CategoricalTable, ...], Field(strict=False, min_length=1, max_length=1000)]
     """Categorical features."""
     numbers: Channels
     """Numerical features."""

@@ -26,7 +26,7 @@ each wanted input the other inputs; only what is not a real number (a condition,
 saved for it."""
 
 
-class Function(NamedTuple):
+class ElementwiseFunction(NamedTuple):
     """A row of the table: FLOPs an element, forward and backward; None: it has no gradient."""
 
     forward: int
@@ -34,85 +34,85 @@ class Function(NamedTuple):
     reads: Reads
 
 
-FUNCTIONS: dict[str, Function] = {
+FUNCTIONS: dict[str, ElementwiseFunction] = {
     # of one tensor, element by element
-    "exp": Function(1, 1, "output"),
-    "expm1": Function(2, 2, "output"),
-    "log": Function(1, 1, "inputs"),
-    "log1p": Function(2, 2, "inputs"),
-    "sqrt": Function(1, 2, "output"),
-    "rsqrt": Function(2, 3, "output"),
-    "reciprocal": Function(1, 3, "output"),
-    "square": Function(1, 2, "inputs"),
-    "power": Function(1, 3, "inputs"),
-    "absolute": Function(1, 2, "inputs"),
-    "negate": Function(1, 1, "nothing"),
-    "shift": Function(1, 0, "nothing"),  # x + constant
-    "sine": Function(1, 2, "inputs"),
-    "cosine": Function(1, 2, "inputs"),
-    "tangent": Function(1, 3, "output"),
-    "hyperbolic": Function(3, 3, "inputs"),  # sinh, cosh
-    "arc": Function(2, 4, "inputs"),  # asin, acos, atan and their hyperbolic forms
-    "erf": Function(1, 4, "inputs"),
-    "softplus": Function(3, 4, "inputs"),
-    "softsign": Function(3, 4, "inputs"),
-    "log-sigmoid": Function(4, 5, "inputs"),
-    "elu": Function(3, 3, "inputs"),
-    "leaky-relu": Function(2, 2, "inputs"),
-    "clamp": Function(2, 2, "inputs"),
-    "hard-sigmoid": Function(4, 2, "inputs"),
-    "hard-swish": Function(5, 5, "inputs"),
-    "mish": Function(6, 12, "inputs"),
-    "prelu": Function(2, 4, "inputs"),
-    "step": Function(1, None, "nothing"),  # floor, round, sign: its gradient is zero
+    "exp": ElementwiseFunction(1, 1, "output"),
+    "expm1": ElementwiseFunction(2, 2, "output"),
+    "log": ElementwiseFunction(1, 1, "inputs"),
+    "log1p": ElementwiseFunction(2, 2, "inputs"),
+    "sqrt": ElementwiseFunction(1, 2, "output"),
+    "rsqrt": ElementwiseFunction(2, 3, "output"),
+    "reciprocal": ElementwiseFunction(1, 3, "output"),
+    "square": ElementwiseFunction(1, 2, "inputs"),
+    "power": ElementwiseFunction(1, 3, "inputs"),
+    "absolute": ElementwiseFunction(1, 2, "inputs"),
+    "negate": ElementwiseFunction(1, 1, "nothing"),
+    "shift": ElementwiseFunction(1, 0, "nothing"),  # x + constant
+    "sine": ElementwiseFunction(1, 2, "inputs"),
+    "cosine": ElementwiseFunction(1, 2, "inputs"),
+    "tangent": ElementwiseFunction(1, 3, "output"),
+    "hyperbolic": ElementwiseFunction(3, 3, "inputs"),  # sinh, cosh
+    "arc": ElementwiseFunction(2, 4, "inputs"),  # asin, acos, atan and their hyperbolic forms
+    "erf": ElementwiseFunction(1, 4, "inputs"),
+    "softplus": ElementwiseFunction(3, 4, "inputs"),
+    "softsign": ElementwiseFunction(3, 4, "inputs"),
+    "log-sigmoid": ElementwiseFunction(4, 5, "inputs"),
+    "elu": ElementwiseFunction(3, 3, "inputs"),
+    "leaky-relu": ElementwiseFunction(2, 2, "inputs"),
+    "clamp": ElementwiseFunction(2, 2, "inputs"),
+    "hard-sigmoid": ElementwiseFunction(4, 2, "inputs"),
+    "hard-swish": ElementwiseFunction(5, 5, "inputs"),
+    "mish": ElementwiseFunction(6, 12, "inputs"),
+    "prelu": ElementwiseFunction(2, 4, "inputs"),
+    "step": ElementwiseFunction(1, None, "nothing"),  # floor, round, sign: its gradient is zero
     # of several tensors, element by element, broadcast
-    "broadcast-add": Function(1, 1, "nothing"),
-    "pairwise-add": Function(1, 1, "nothing"),  # every row of one, every row of the other
-    "subtract": Function(1, 1, "nothing"),
-    "broadcast-multiply": Function(1, 2, "others"),
-    "divide": Function(1, 4, "inputs"),
-    "extremum": Function(1, 2, "inputs"),  # maximum, minimum of two
-    "power-of": Function(1, 6, "both"),  # x ** y
-    "atan2": Function(2, 6, "inputs"),
-    "select": Function(1, 1, "extra"),  # where, masked_fill
-    "interpolate-between": Function(3, 3, "inputs"),  # lerp
-    "compare": Function(1, None, "nothing"),
-    "stop": Function(0, None, "nothing"),  # detach
-    "integer": Function(1, None, "nothing"),  # arithmetic on indices and masks
-    "random": Function(1, None, "nothing"),
+    "broadcast-add": ElementwiseFunction(1, 1, "nothing"),
+    "pairwise-add": ElementwiseFunction(1, 1, "nothing"),  # every row of one, every row of the other
+    "subtract": ElementwiseFunction(1, 1, "nothing"),
+    "broadcast-multiply": ElementwiseFunction(1, 2, "others"),
+    "divide": ElementwiseFunction(1, 4, "inputs"),
+    "extremum": ElementwiseFunction(1, 2, "inputs"),  # maximum, minimum of two
+    "power-of": ElementwiseFunction(1, 6, "both"),  # x ** y
+    "atan2": ElementwiseFunction(2, 6, "inputs"),
+    "select": ElementwiseFunction(1, 1, "extra"),  # where, masked_fill
+    "interpolate-between": ElementwiseFunction(3, 3, "inputs"),  # lerp
+    "compare": ElementwiseFunction(1, None, "nothing"),
+    "stop": ElementwiseFunction(0, None, "nothing"),  # detach
+    "integer": ElementwiseFunction(1, None, "nothing"),  # arithmetic on indices and masks
+    "random": ElementwiseFunction(1, None, "nothing"),
     # along an axis
-    "sum": Function(1, 0, "nothing"),
-    "mean": Function(1, 1, "nothing"),
-    "weighted-sum": Function(2, 4, "inputs"),  # of features, with trained weights
-    "product-of": Function(1, 2, "both"),
-    "peak": Function(1, 1, "extra"),  # maximum or minimum of an axis, with its position
-    "peaks": Function(1, 3, "both"),  # of several axes, or the median
-    "variance": Function(4, 3, "inputs"),
-    "length": Function(2, 3, "both"),  # a norm
-    "log-sum-exp": Function(4, 3, "both"),
-    "log-softmax": Function(5, 3, "output"),
-    "running-sum": Function(1, 1, "nothing"),
-    "running-product": Function(1, 4, "both"),
-    "position": Function(1, None, "nothing"),  # argmax, argsort, nonzero
-    "order": Function(8, 1, "extra"),  # sort, top-k: positions are kept
-    "glu": Function(5, 9, "inputs"),
+    "sum": ElementwiseFunction(1, 0, "nothing"),
+    "mean": ElementwiseFunction(1, 1, "nothing"),
+    "weighted-sum": ElementwiseFunction(2, 4, "inputs"),  # of features, with trained weights
+    "product-of": ElementwiseFunction(1, 2, "both"),
+    "peak": ElementwiseFunction(1, 1, "extra"),  # maximum or minimum of an axis, with its position
+    "peaks": ElementwiseFunction(1, 3, "both"),  # of several axes, or the median
+    "variance": ElementwiseFunction(4, 3, "inputs"),
+    "length": ElementwiseFunction(2, 3, "both"),  # a norm
+    "log-sum-exp": ElementwiseFunction(4, 3, "both"),
+    "log-softmax": ElementwiseFunction(5, 3, "output"),
+    "running-sum": ElementwiseFunction(1, 1, "nothing"),
+    "running-product": ElementwiseFunction(1, 4, "both"),
+    "position": ElementwiseFunction(1, None, "nothing"),  # argmax, argsort, nonzero
+    "order": ElementwiseFunction(8, 1, "extra"),  # sort, top-k: positions are kept
+    "glu": ElementwiseFunction(5, 9, "inputs"),
     # normalisation without weights of its own, or with running statistics that are fixed
-    "normalize": Function(5, 8, "inputs"),
-    "fixed-norm": Function(2, 4, "inputs"),
+    "normalize": ElementwiseFunction(5, 8, "inputs"),
+    "fixed-norm": ElementwiseFunction(2, 4, "inputs"),
     # copies
-    "rearrange": Function(0, 0, "nothing"),  # roll, flip, repeat, unfold, strided slices
-    "gather-elements": Function(0, 1, "extra"),
-    "scatter": Function(1, 1, "extra"),
-    "triangle": Function(1, 1, "nothing"),
-    "resample": Function(7, 8, "nothing"),  # interpolation between pixels
+    "rearrange": ElementwiseFunction(0, 0, "nothing"),  # roll, flip, repeat, unfold, strided slices
+    "gather-elements": ElementwiseFunction(0, 1, "extra"),
+    "scatter": ElementwiseFunction(1, 1, "extra"),
+    "triangle": ElementwiseFunction(1, 1, "nothing"),
+    "resample": ElementwiseFunction(7, 8, "nothing"),  # interpolation between pixels
     # 5 n log2 n for n complex numbers (Cooley and Tukey, 1965), taken at n = 1,024
-    "fourier": Function(25, 25, "nothing"),
-    "sample-grid": Function(12, 20, "inputs"),
+    "fourier": ElementwiseFunction(25, 25, "nothing"),
+    "sample-grid": ElementwiseFunction(12, 20, "inputs"),
     # losses, without their reduction to a mean
-    "pointwise-loss": Function(5, 4, "inputs"),
-    "negative-log-likelihood": Function(1, 1, "extra"),
+    "pointwise-loss": ElementwiseFunction(5, 4, "inputs"),
+    "negative-log-likelihood": ElementwiseFunction(1, 1, "extra"),
     # anything else: see `ridgeline.workload.trace`
-    "unknown": Function(1, 2, "both"),
+    "unknown": ElementwiseFunction(1, 2, "both"),
 }
 
 

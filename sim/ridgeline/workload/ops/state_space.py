@@ -31,7 +31,7 @@ _WIDE = 4  # bytes of scores and states, which are in fp32
 
 
 @dataclass(frozen=True)
-class Sizes:
+class StateSpaceSizes:
     """Extents of a state-space layer.
 
     Attributes
@@ -62,7 +62,7 @@ class Sizes:
 
 
 def state_space(
-    b: GraphBuilder, layer: str, mixed: str, steps: str, sizes: Sizes, taps: int
+    b: GraphBuilder, layer: str, mixed: str, steps: str, sizes: StateSpaceSizes, taps: int
 ) -> str:
     """Let states of heads run over positions; returns [batch, positions, heads x size].
 
@@ -108,7 +108,7 @@ def state_space(
 
 
 def chunk_scan(
-    b: GraphBuilder, layer: str, sequences: int, positions: int, sizes: Sizes, format_: str
+    b: GraphBuilder, layer: str, sequences: int, positions: int, sizes: StateSpaceSizes, format_: str
 ) -> str:
     """Let states of heads run over positions, without the convolution before; forward kernels.
 
@@ -148,13 +148,13 @@ def chunk_scan(
     return y
 
 
-def _scan_streams(sizes: Sizes, chunk: int, size: int) -> int:
+def _scan_streams(sizes: StateSpaceSizes, chunk: int, size: int) -> int:
     """Bytes a position of what kernels hand to each other: states, scores of chunks, decays."""
     streams = sizes.inner * sizes.state // chunk * (2 * _WIDE + 2 * size)
     return streams + 2 * sizes.groups * chunk * _WIDE + 6 * sizes.heads * _WIDE
 
 
-def _loops(chunks: int, sizes: Sizes, chunk: int, inside: int, states: int, scores: int) -> Gemm:
+def _loops(chunks: int, sizes: StateSpaceSizes, chunk: int, inside: int, states: int, scores: int) -> Gemm:
     """Products of a head: over positions of its chunk, over its state, and those of B and C."""
     k = inside * chunk + states * sizes.state
     k += scores * -(-sizes.groups * chunk * sizes.state // sizes.inner)
@@ -193,7 +193,7 @@ def _state_space_gradient(g: GradientBuilder, op: Op) -> None:
         int(attrs[name]) for name in ("heads", "groups", "state", "chunk")
     )
     n, positions, inner = g.shape(dy)
-    sizes = Sizes(heads, inner // heads, groups, state, chunk)
+    sizes = StateSpaceSizes(heads, inner // heads, groups, state, chunk)
     size, taps, rows = int(bytes_of(g.format(mixed))), g.shape(filters)[1], n * positions
     # the convolution again and its gradient: three times read and written; x by five kernels, B and
     # C by four each; states and their gradients: seven times in fp32, and five narrow

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HEAD_BYTES = 1 << 20
 
 
-class Format(NamedTuple):
+class TraceFormat(NamedTuple):
     """One kind of file.
 
     Attributes
@@ -48,24 +48,24 @@ class Format(NamedTuple):
 
 
 FORMATS = (
-    Format("ridgeline graph", (".json", ".json.gz"), r'"format"\s*:\s*"ridgeline-graph"', "native"),
-    Format(
+    TraceFormat("ridgeline graph", (".json", ".json.gz"), r'"format"\s*:\s*"ridgeline-graph"', "native"),
+    TraceFormat(
         "PyTorch profiler (Kineto)",
         (".json", ".json.gz"),
         r'"(traceEvents|distributedInfo|deviceProperties)"\s*:',
         "kineto",
     ),
-    Format("Hugging Face configuration", (".json",), r'"model_type"\s*:', "huggingface", True),
-    Format("Chakra execution trace", (".et",), None, "chakra", True),
-    Format(
+    TraceFormat("Hugging Face configuration", (".json",), r'"model_type"\s*:', "huggingface", True),
+    TraceFormat("Chakra execution trace", (".et",), None, "chakra", True),
+    TraceFormat(
         "Chakra execution trace in JSON",
         (".json", ".json.gz"),
         r'"(dataDeps|data_deps|ctrlDeps|ctrl_deps|durationMicros|version)"\s*:',
         "chakra_json",
         True,
     ),
-    Format("layer table (SCALE-Sim, DeepBench)", (".csv",), None, "tables"),
-    Format("ONNX model", (".onnx",), None, "onnx_file:load_onnx", True),
+    TraceFormat("layer table (SCALE-Sim, DeepBench)", (".csv",), None, "tables"),
+    TraceFormat("ONNX model", (".onnx",), None, "onnx_file:load_onnx", True),
 )
 
 _PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt")

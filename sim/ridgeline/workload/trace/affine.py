@@ -18,7 +18,7 @@ _TERM = re.compile(r"(?:(-?\d{1,40}(?:/\d{1,40})?)\*)?batch(?:([+-]\d{1,40}(?:/\
 _FRACTION = re.compile(r"-?\d{1,40}/\d{1,40}")
 
 
-class Affine(NamedTuple):
+class AffineNumber(NamedTuple):
     """The number ``at_zero + slope * batch``."""
 
     at_zero: Fraction
@@ -39,7 +39,7 @@ class NotAffineError(RidgelineError):
     """Two documents differ in more than numbers, or a number is no line in the batch."""
 
 
-def parse(text: str) -> Affine | Fraction | None:
+def parse(text: str) -> AffineNumber | Fraction | None:
     """Read "2*batch+1", "1/3*batch" or "1/3"; None if it is neither.
 
     >>> parse("2*batch+1").at(8)
@@ -51,7 +51,7 @@ def parse(text: str) -> Affine | Fraction | None:
         found = _TERM.fullmatch(text)
         if found is None:
             return None
-        return Affine(Fraction(found[2] or 0), Fraction(found[1] or 1))
+        return AffineNumber(Fraction(found[2] or 0), Fraction(found[1] or 1))
     except ZeroDivisionError:
         return None
 
@@ -73,13 +73,13 @@ def joined(one: Any, two: Any, batches: tuple[int, int], place: str = "") -> Any
         return [joined(a, b, batches, f"{place}.{i}") for i, (a, b) in enumerate(pairs)]
     if _is_number(one) and _is_number(two):
         slope = Fraction(two - one) / (batches[1] - batches[0])
-        return Affine(one - slope * batches[0], slope)
+        return AffineNumber(one - slope * batches[0], slope)
     raise NotAffineError(f"{place.lstrip('.')} does not depend on the batch as a + b * batch")
 
 
 def at_batch(document: Any, batch: int) -> Any:
     """Return a document with its numbers for one batch."""
-    if isinstance(document, Affine):
+    if isinstance(document, AffineNumber):
         return document.at(batch)
     if isinstance(document, dict):
         return {key: at_batch(value, batch) for key, value in document.items()}

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.workload.formats import AS, find
 from ridgeline.workload.graph import FORMAT_BYTES, Conv, Gemm, Graph, Op, Pass, Role, Tensor
-from ridgeline.workload.trace.affine import Affine, parse
+from ridgeline.workload.trace.affine import AffineNumber, parse
 
 MAX_OPS = 2_000_000
 MAX_NUMBER = 2**62
@@ -92,7 +92,7 @@ class _Checker:
                     f"unknown field{nearest(key, allowed)} (allowed: {', '.join(allowed)})",
                 )
 
-    def number(self, value: Any, place: str) -> int | Fraction | Affine:
+    def number(self, value: Any, place: str) -> int | Fraction | AffineNumber:
         """Read a whole number, "1/3" or "2*batch+1"."""
         if isinstance(value, int) and not isinstance(value, bool):
             if abs(value) > MAX_NUMBER:
@@ -103,7 +103,7 @@ class _Checker:
             self.fail(place, f'expected a whole number, "1/3" or "2*batch+1", found {value!r:.60}')
         return found
 
-    def numbers(self, value: Any, place: str) -> list[int | Fraction | Affine]:
+    def numbers(self, value: Any, place: str) -> list[int | Fraction | AffineNumber]:
         self.typed(value, list, "a list of numbers", place)
         return [self.number(one, f"{place}.{i}") for i, one in enumerate(value)]
 
@@ -256,10 +256,10 @@ def _check_order(
         there.update(op["outputs"])
 
 
-def sizes(document: Any) -> list[Affine]:
+def sizes(document: Any) -> list[AffineNumber]:
     """Return all sizes of tensors that depend on the batch."""
     shapes = (shape for _, _, shape in document["tensors"].values())
-    return [n for shape in shapes for n in shape if isinstance(n, Affine)]
+    return [n for shape in shapes for n in shape if isinstance(n, AffineNumber)]
 
 
 def graph_of(

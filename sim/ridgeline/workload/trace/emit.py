@@ -11,7 +11,7 @@ from ridgeline.workload.graph import Passes, Role, free_name
 from ridgeline.workload.kinds import OpKind
 from ridgeline.workload.numerics import MASTER, is_discrete, widest
 from ridgeline.workload.ops.functions import FUNCTIONS, function
-from ridgeline.workload.trace.ir import Capture, Step
+from ridgeline.workload.trace.ir import Capture, TraceStep
 from ridgeline.workload.trace.patterns import trained
 
 HELD = frozenset({Role.WEIGHT, Role.BUFFER, Role.WEIGHT_COPY})
@@ -19,7 +19,7 @@ HELD = frozenset({Role.WEIGHT, Role.BUFFER, Role.WEIGHT_COPY})
 
 def emit(b: GraphBuilder, capture: Capture, attention: str = "separate") -> str:
     """Write all steps of a trace to a builder; return the name of the loss tensor."""
-    writer = Writer(b, capture, attention)
+    writer = TraceWriter(b, capture, attention)
     for step in capture.steps:
         writer.write(step)
     for value in capture.values.values():
@@ -28,7 +28,7 @@ def emit(b: GraphBuilder, capture: Capture, attention: str = "separate") -> str:
     return writer.read(capture.loss)
 
 
-class Writer:
+class TraceWriter:
     """Writes steps one after the other; `read` and `put` are what the kinds are written with."""
 
     def __init__(self, b: GraphBuilder, capture: Capture, attention: str) -> None:
@@ -49,7 +49,7 @@ class Writer:
         }
         self.layer = self.name = ""
 
-    def write(self, step: Step) -> None:
+    def write(self, step: TraceStep) -> None:
         """Write one step."""
         self._open(step)
         writer = WRITERS.get(step.kind)
@@ -60,7 +60,7 @@ class Writer:
         else:
             raise RidgelineError(f"{step.layer}: steps of kind {step.kind!r} cannot be written")
 
-    def _open(self, step: Step) -> None:
+    def _open(self, step: TraceStep) -> None:
         """Choose the op's name and layer: a leaf module is a layer, other ops are their own."""
         if step.layer in self._parents:
             self.name = self._free(f"{step.layer}.{step.kind}".lstrip("."))
@@ -94,7 +94,7 @@ class Writer:
             self.names[name] = made
         return self.names[name]
 
-    def reads(self, step: Step) -> list[str]:
+    def reads(self, step: TraceStep) -> list[str]:
         """Names of all inputs; known numbers are part of the op."""
         return [self.read(x) for x in step.inputs if not self._number(x)]
 
@@ -113,7 +113,7 @@ class Writer:
     def put(
         self,
         kind: OpKind,
-        step: Step,
+        step: TraceStep,
         inputs: Sequence[str],
         format_: str,
         *,
@@ -147,7 +147,7 @@ class Writer:
         )  # fmt: skip
         return ys[0]
 
-    def function(self, step: Step, kind: str) -> None:
+    def function(self, step: TraceStep, kind: str) -> None:
         """Write a function of the table."""
         inputs = self.reads(step)
         first, *rest = (self.values[name] for name in step.outputs)
@@ -186,5 +186,5 @@ class Writer:
         return y
 
 
-WRITERS: dict[str, Callable[[Writer, Step], None]] = {}
+WRITERS: dict[str, Callable[[TraceWriter, TraceStep], None]] = {}
 """How each kind of step is written; a kind without is a row of `ops.functions`."""

@@ -13,11 +13,11 @@ from ridgeline.workload.ops.contraction import CONV2D, CONV_TRANSPOSE2D, GEMM, o
 from ridgeline.workload.ops.elementwise import DROPOUT
 from ridgeline.workload.ops.functions import function
 from ridgeline.workload.ops.normalization import BATCH_NORM, GROUP_NORM, LAYER_NORM, RMS_NORM
-from ridgeline.workload.trace.emit import WRITERS, Writer
-from ridgeline.workload.trace.ir import Step
+from ridgeline.workload.trace.emit import WRITERS, TraceWriter
+from ridgeline.workload.trace.ir import TraceStep
 
 
-def _matmul(w: Writer, step: Step) -> None:
+def _matmul(w: TraceWriter, step: TraceStep) -> None:
     a, b = step.inputs
     m, n, k, batch = (step.attrs[name] for name in ("m", "n", "k", "batch"))
     if w.is_weight(a) and not w.is_weight(b):
@@ -40,13 +40,13 @@ def _matmul(w: Writer, step: Step) -> None:
     w.put(kind, step, pair, form, loops=loops, attrs=attrs, flops=0, shape=shape)
 
 
-def _sharing(w: Writer, operand: str, elements: int, heads: int) -> int:
+def _sharing(w: TraceWriter, operand: str, elements: int, heads: int) -> int:
     """How many heads share one head of keys or values: by how much a view has repeated them."""
     group, rest = divmod(elements, max(w.b.elements(operand), 1))
     return group if group and not rest and heads % group == 0 else 1
 
 
-def _attention(w: Writer, step: Step) -> None:
+def _attention(w: TraceWriter, step: TraceStep) -> None:
     """Scaled dot-product attention that was written as one function."""
     q, k, v, *mask = step.inputs
     a = step.attrs
@@ -71,7 +71,7 @@ def _attention(w: Writer, step: Step) -> None:
 
 
 def _separate(
-    w: Writer, step: Step, parts: tuple[str, ...], kv: int, mask: tuple[str, ...] | list[str]
+    w: TraceWriter, step: TraceStep, parts: tuple[str, ...], kv: int, mask: tuple[str, ...] | list[str]
 ) -> None:
     """Attention as the ops that store the scores."""
     b, a, q, k, v = w.b, step.attrs, *parts
@@ -101,7 +101,7 @@ def _separate(
     w.put(CONTEXT, step, (p, v), form, loops=loops, attrs=attrs, flops=0, shape=joined)
 
 
-def _conv(w: Writer, step: Step) -> None:
+def _conv(w: TraceWriter, step: TraceStep) -> None:
     a = step.attrs
     loops = Conv(a["n"], a["c"], a["h"], a["w"], a["f"], a["r"], a["s"], a["stride"],
                  a["padding"], a["dilation"], a["groups"], a.get("taps", 1))  # fmt: skip
@@ -109,13 +109,13 @@ def _conv(w: Writer, step: Step) -> None:
     w.put(CONV2D, step, parts, w.b.numerics.compute, loops=loops, flops=0)
 
 
-def _conv_transpose(w: Writer, step: Step) -> None:
+def _conv_transpose(w: TraceWriter, step: TraceStep) -> None:
     loops = Gemm(*(step.attrs[name] for name in ("m", "n", "k", "batch")))
     parts = [w.compute(x) for x in step.inputs]
     w.put(CONV_TRANSPOSE2D, step, parts, w.b.numerics.compute, loops=loops, flops=0)
 
 
-def _batch_norm(w: Writer, step: Step) -> None:
+def _batch_norm(w: TraceWriter, step: TraceStep) -> None:
     x, *rest = map(w.read, step.inputs)
     channels = (step.attrs["channels"],)
     running = rest[2:] if step.attrs["running"] else []
@@ -129,7 +129,7 @@ def _batch_norm(w: Writer, step: Step) -> None:
 
 
 def _rows_norm(kind: OpKind, saved: tuple[str, ...]) -> None:
-    def write(w: Writer, step: Step) -> None:
+    def write(w: TraceWriter, step: TraceStep) -> None:
         x, *weights = map(w.read, step.inputs)
         count, lead = int(step.attrs["rows"]), w.b.shape(x)[:-1]
         rows = lead if math.prod(lead) == count else (count,)

@@ -28,21 +28,21 @@ from ridgeline.workload.ops.pooling import ADAPTIVE_AVG_POOL, AVG_POOL, MAX_POOL
 from ridgeline.workload.ops.recurrent import recurrence
 from ridgeline.workload.ops.shape import BILINEAR, CONCAT, CUT, NEAREST, PAD, SPLIT
 from ridgeline.workload.ops.step import FILL, SCALE
-from ridgeline.workload.trace.emit import HELD, WRITERS, Writer
-from ridgeline.workload.trace.ir import Step
+from ridgeline.workload.trace.emit import HELD, WRITERS, TraceWriter
+from ridgeline.workload.trace.ir import TraceStep
 
 
-def _in_place(kind: OpKind) -> Callable[[Writer, Step], None]:
+def _in_place(kind: OpKind) -> Callable[[TraceWriter, TraceStep], None]:
     """Return the writer of a function of one tensor, in its format."""
 
-    def write(w: Writer, step: Step) -> None:
+    def write(w: TraceWriter, step: TraceStep) -> None:
         x = w.read(step.inputs[0])
         w.put(kind, step, (x,), w.b.format(x), in_place=True, shape=w.b.shape(x))
 
     return write
 
 
-def _add(w: Writer, step: Step) -> None:
+def _add(w: TraceWriter, step: TraceStep) -> None:
     x, other = step.inputs
     if w.values[x].elements < w.values[other].elements or (
         w.is_weight(x) and not w.is_weight(other)
@@ -75,7 +75,7 @@ def _axis_of(shape: tuple[int, ...], vector: tuple[int, ...]) -> int:
     return 1 if 1 in found and len(shape) > 3 else found[-1]
 
 
-def _multiply(w: Writer, step: Step) -> None:
+def _multiply(w: TraceWriter, step: TraceStep) -> None:
     b, out = w.b, w.values[step.outputs[0]].elements
     inputs = w.reads(step)
     plain = all(b.tensors[x].role not in HELD and b.elements(x) == out for x in inputs)
@@ -87,14 +87,14 @@ def _multiply(w: Writer, step: Step) -> None:
         w.function(step, "broadcast-multiply")
 
 
-def _scale(w: Writer, step: Step) -> None:
+def _scale(w: TraceWriter, step: TraceStep) -> None:
     x, number = w.read(step.inputs[0]), float(step.attrs["number"])
     w.put(SCALE, step, (x,), w.b.format(x), attrs=(("factor", number),), in_place=True,
           shape=w.b.shape(x))  # fmt: skip
 
 
-def _gated(kind: OpKind) -> Callable[[Writer, Step], None]:
-    def write(w: Writer, step: Step) -> None:
+def _gated(kind: OpKind) -> Callable[[TraceWriter, TraceStep], None]:
+    def write(w: TraceWriter, step: TraceStep) -> None:
         form = w.format_of(w.reads(step))
         pair = [w.b.cast(w.read(x), form, w.layer) for x in step.inputs]
         w.put(kind, step, pair, form, shape=w.b.shape(pair[0]))
@@ -102,25 +102,25 @@ def _gated(kind: OpKind) -> Callable[[Writer, Step], None]:
     return write
 
 
-def _dropout(w: Writer, step: Step) -> None:
+def _dropout(w: TraceWriter, step: TraceStep) -> None:
     x = w.read(step.inputs[0])
     mask = ("mask", w.b.shape(x), "int8")
     p = (("probability", float(step.attrs["probability"])),)
     w.put(DROPOUT, step, (x,), w.b.format(x), kept=(mask,), attrs=p, shape=w.b.shape(x))
 
 
-def _softmax(w: Writer, step: Step) -> None:
+def _softmax(w: TraceWriter, step: TraceStep) -> None:
     x = w.read(step.inputs[0])
     attrs = (("scale", float(step.attrs.get("scale", 1.0))), ("causal", 0))
     w.put(SOFTMAX, step, (x,), w.b.format(x), attrs=attrs, shape=w.b.shape(x))
 
 
-def _rotary(w: Writer, step: Step) -> None:
+def _rotary(w: TraceWriter, step: TraceStep) -> None:
     x, angles = w.reads(step)
     w.put(ROTARY, step, (x, angles), w.b.format(x), in_place=True, shape=w.b.shape(x))
 
 
-def _embedding(w: Writer, step: Step) -> None:
+def _embedding(w: TraceWriter, step: TraceStep) -> None:
     indices, table = step.inputs
     if w.values[table].origin not in {"weight", "frozen"}:
         return w.function(step, "gather-elements")
@@ -134,8 +134,8 @@ def _embedding(w: Writer, step: Step) -> None:
     return None
 
 
-def _pool(kind: OpKind, positions: bool = False) -> Callable[[Writer, Step], None]:
-    def write(w: Writer, step: Step) -> None:
+def _pool(kind: OpKind, positions: bool = False) -> Callable[[TraceWriter, TraceStep], None]:
+    def write(w: TraceWriter, step: TraceStep) -> None:
         x, shape = w.read(step.inputs[0]), w.values[step.outputs[0]].shape
         kept = (("indices", shape, "int64"),) if positions and len(step.outputs) == 1 else ()
         flops = kind.forward.of(step.attrs["touched"])
@@ -145,7 +145,7 @@ def _pool(kind: OpKind, positions: bool = False) -> Callable[[Writer, Step], Non
     return write
 
 
-def _concat(w: Writer, step: Step) -> None:
+def _concat(w: TraceWriter, step: TraceStep) -> None:
     b, out = w.b, w.values[step.outputs[0]]
     sizes, axis = step.attrs["sizes"], step.attrs["axis"]
     row = out.elements // max(sum(sizes), 1)
@@ -155,15 +155,15 @@ def _concat(w: Writer, step: Step) -> None:
     w.put(CONCAT, step, [b.cast(x, form, w.layer) for x in parts], form, attrs=attrs)
 
 
-def _cut(w: Writer, step: Step) -> None:
+def _cut(w: TraceWriter, step: TraceStep) -> None:
     x, y = w.read(step.inputs[0]), w.values[step.outputs[0]]
     passes = (Fraction(y.elements, max(w.b.elements(x), y.elements, 1)),)
     attrs = ((f"start{step.attrs['axis']}", step.attrs["start"]),)
     w.put(CUT, step, (x,), w.b.format(x), passes=passes, attrs=attrs)
 
 
-def _copy(kind: OpKind) -> Callable[[Writer, Step], None]:
-    def write(w: Writer, step: Step) -> None:
+def _copy(kind: OpKind) -> Callable[[TraceWriter, TraceStep], None]:
+    def write(w: TraceWriter, step: TraceStep) -> None:
         x = w.read(step.inputs[0])
         axis = step.attrs.get("axis", 0)
         attrs = (("axis", axis), ("features", 0)) if kind is SPLIT else ()
@@ -172,14 +172,14 @@ def _copy(kind: OpKind) -> Callable[[Writer, Step], None]:
     return write
 
 
-def _stop(w: Writer, step: Step) -> None:
+def _stop(w: TraceWriter, step: TraceStep) -> None:
     if step.inputs[0] in w.trained:
         w.function(step, "stop")
     else:
         w.names[step.outputs[0]] = w.read(step.inputs[0])
 
 
-def _recurrent(w: Writer, step: Step) -> None:
+def _recurrent(w: TraceWriter, step: TraceStep) -> None:
     gates, *weights = map(w.read, step.inputs)
     reverse = bool(step.attrs["reverse"])
     y = recurrence(w.b, w.name, gates, weights, step.attrs["cell"], reverse=reverse)
@@ -189,7 +189,7 @@ def _recurrent(w: Writer, step: Step) -> None:
 _LOSSES = {"mse": MSE_LOSS, "bce": BCE_LOSS, "smooth-l1": SMOOTH_L1_LOSS}
 
 
-def _loss(w: Writer, step: Step) -> None:
+def _loss(w: TraceWriter, step: TraceStep) -> None:
     logits, target = map(w.read, step.inputs)
     logits = w.b.cast(logits, MASTER, w.layer)
     size = w.b.elements(logits)
@@ -205,7 +205,7 @@ def _loss(w: Writer, step: Step) -> None:
         w.put(kind, step, (logits, target), MASTER, flops=kind.forward.of(size))
 
 
-def _fill(w: Writer, step: Step) -> None:
+def _fill(w: TraceWriter, step: TraceStep) -> None:
     w.put(FILL, step, (), MASTER, flops=0)
 
 

@@ -60,7 +60,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TraceStep:
     """One operation of a trace; `source` is what the front end calls it."""
 
     kind: str
@@ -76,7 +76,7 @@ class Capture:
     """A forward pass at one batch size: `loss` names the scalar at its end."""
 
     values: Mapping[str, Value]
-    steps: tuple[Step, ...]
+    steps: tuple[TraceStep, ...]
     loss: str
     batch: int
     notes: tuple[str, ...] = ()
@@ -91,7 +91,7 @@ class Recorder:
 
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
-        self.steps: list[Step] = []
+        self.steps: list[TraceStep] = []
 
     def value(
         self,
@@ -123,7 +123,7 @@ class Recorder:
     ) -> None:
         """Append a step; underscores in names of attributes stand for hyphens."""
         named = {name.replace("_", "-"): value for name, value in attrs.items()}
-        self.steps.append(Step(kind, layer, tuple(inputs), tuple(outputs), named, source))
+        self.steps.append(TraceStep(kind, layer, tuple(inputs), tuple(outputs), named, source))
 
 
 def resolved(capture: Capture) -> Capture:

@@ -23,7 +23,7 @@ import numpy as np
 from ridgeline.errors import ConfigError
 from ridgeline.workload.execution import COLLECTIVES, Execution, TaskKind, check_execution
 from ridgeline.workload.trace.chakra import Names
-from ridgeline.workload.trace.kineto_file import WAITS, Kernel, Trace, ranks_of, read
+from ridgeline.workload.trace.kineto_file import WAITS, DeviceActivity, Trace, ranks_of, read
 
 _OPS = {
     "allreduce": "all-reduce",
@@ -178,7 +178,7 @@ class _Rank:
         self,
         to: _Builder,
         trace: Trace,
-        kernels: Sequence[Kernel],
+        kernels: Sequence[DeviceActivity],
         calls: Sequence[tuple[float, float, str, int]],
         waits: Sequence[tuple[float, int, int]],
     ) -> None:
@@ -237,7 +237,7 @@ class _Rank:
         c = self.to.columns
         return float(c["start_s"][task] + c["duration_s"][task]) * 1e6
 
-    def _kernel(self, kernel: Kernel) -> None:
+    def _kernel(self, kernel: DeviceActivity) -> None:
         deps = set(self.awaited.pop(kernel.stream, ()))
         ready = [0.0]
         if kernel.correlation in self.launch:
@@ -266,7 +266,7 @@ class _Rank:
         if len(self.ended) > 4096:  # the host is never that far ahead of what it waits for
             del self.ended[:2048]
 
-    def _described(self, kernel: Kernel, deps: Iterable[int]) -> int:
+    def _described(self, kernel: DeviceActivity, deps: Iterable[int]) -> int:
         """Add a kernel as what it is."""
         args, to = kernel.args, self.to
         stream, times = f"stream {kernel.stream}", (kernel.start, kernel.end)

@@ -21,7 +21,7 @@ _LAUNCH = re.compile(r"Launch|Memcpy|Memset", re.IGNORECASE)
 
 
 @dataclass(slots=True)
-class Kernel:
+class DeviceActivity:
     """What a device did, and when."""
 
     name: str
@@ -41,7 +41,7 @@ class Trace:
     rank: int = 0
     world: int = 1
     groups: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    kernels: list[Kernel] = field(default_factory=list)
+    kernels: list[DeviceActivity] = field(default_factory=list)
     calls: list[tuple[float, float, str, int]] = field(default_factory=list)
     waits: list[tuple[float, int, int]] = field(default_factory=list)
 
@@ -108,7 +108,7 @@ def _keep(trace: Trace, event: Mapping[str, Any]) -> None:
             raise ValueError("its time")
         stream = int(args["stream"])
         trace.kernels.append(
-            Kernel(
+            DeviceActivity(
                 str(event["name"]),
                 category,
                 stream,

@@ -41,7 +41,7 @@ _DEPTHWISE = "DP"
 """A layer with this in its name has a filter of one channel for each channel, in SCALE-Sim."""
 
 
-class LayerRow(NamedTuple):
+class TopologyLine(NamedTuple):
     """One line of a topology.
 
     Attributes
@@ -59,7 +59,7 @@ class LayerRow(NamedTuple):
     line: int
 
 
-def read_layers(path: str | Path) -> tuple[LayerRow, ...]:
+def read_layers(path: str | Path) -> tuple[TopologyLine, ...]:
     """Read the layers of a topology CSV; its header says if they are convolutions or products.
 
     Raises
@@ -123,7 +123,7 @@ def _columns(header: list[str], file: str, line: int) -> list[str]:
     return [*form, *further]
 
 
-def _layer(cells: list[str], columns: list[str], file: str, line: int) -> LayerRow:
+def _layer(cells: list[str], columns: list[str], file: str, line: int) -> TopologyLine:
     name, values = cells[0], cells[1:]
     # SCALE-Sim goes by position: some files have one value more than their header has names.
     if len(values) == len(columns) + 1 and columns[-1] in {"strides", "k"}:
@@ -153,7 +153,7 @@ def _layer(cells: list[str], columns: list[str], file: str, line: int) -> LayerR
 
     sparsity = cell.get("sparsity", "")
     if columns[0] == "m":
-        return LayerRow(name, Gemm(number("m"), number("n"), number("k")), sparsity, line)
+        return TopologyLine(name, Gemm(number("m"), number("n"), number("k")), sparsity, line)
     h, w, r, s, channels, filters, stride = (number(column) for column in _CONV)
     if r > h or s > w:
         raise ConfigError(
@@ -167,4 +167,4 @@ def _layer(cells: list[str], columns: list[str], file: str, line: int) -> LayerR
         number("batch size", 1), channels, h, w, groups * filters, r, s,
         stride=(stride, number("stride width", stride)), groups=groups,
     )  # fmt: skip
-    return LayerRow(name, loops, sparsity, line)
+    return TopologyLine(name, loops, sparsity, line)

@@ -29,7 +29,7 @@ from ridgeline.workload.families.base import Network
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.model import MAX_BATCH, Model
 from ridgeline.workload.optimizers import Optimizer
-from ridgeline.workload.trace.affine import Affine, NotAffineError, at_batch, joined
+from ridgeline.workload.trace.affine import AffineNumber, NotAffineError, at_batch, joined
 from ridgeline.workload.trace.documents import graph_document, graph_of, read_section, sizes
 from ridgeline.workload.trace.json_files import read_bytes, read_json
 
@@ -291,10 +291,10 @@ def _json(value: Any) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, Fraction) and value.denominator == 1:
         return value.numerator
-    if isinstance(value, Affine | Fraction):
+    if isinstance(value, AffineNumber | Fraction):
         return str(value)
     if isinstance(value, dict):
-        if isinstance(value.get("is"), Affine | Fraction):  # of an attribute, which may be text
+        if isinstance(value.get("is"), AffineNumber | Fraction):  # of an attribute, which may be text
             return {"number": str(value["is"])}
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

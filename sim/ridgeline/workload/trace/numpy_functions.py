@@ -23,7 +23,7 @@ from ridgeline.workload.trace.numpy_views import (
 )
 
 if TYPE_CHECKING:
-    from ridgeline.workload.trace.numpy_tracer import Tape, TracedArray
+    from ridgeline.workload.trace.numpy_tracer import NumpyTape, TracedArray
 
 Shape = tuple[int, ...]
 _REAL = np.dtype(np.float64)
@@ -56,7 +56,7 @@ def _number(x: Any) -> float | None:
 
 
 def _unary(name: str, kind: str) -> Handler:
-    def handle(tape: Tape, x: TracedArray) -> TracedArray:
+    def handle(tape: NumpyTape, x: TracedArray) -> TracedArray:
         keeps = name in {"negative", "absolute", "square", "positive", "sign"}
         dtype = x.dtype if keeps else np.dtype(bool) if kind == "compare" else _real(x.dtype)
         return tape.emit(kind, [x], x.shape, dtype)
@@ -67,7 +67,7 @@ def _unary(name: str, kind: str) -> Handler:
 def _binary(kind: str, with_number: str, dtype: np.dtype[Any] | None = None) -> Handler:
     """Handle a function of two arrays, or of an array and a number."""
 
-    def handle(tape: Tape, a: Any, b: Any) -> TracedArray:
+    def handle(tape: NumpyTape, a: Any, b: Any) -> TracedArray:
         numbers = [n for n in (_number(a), _number(b)) if n is not None]
         arrays = [tape.taken(x) for x in (a, b)]
         shape = np.broadcast_shapes(*(x.shape for x in arrays))
@@ -87,7 +87,7 @@ def _typed(raw: Any, array: TracedArray) -> Any:
     return raw if isinstance(raw, int | float) else array.dtype
 
 
-def _divide(tape: Tape, a: Any, b: Any) -> TracedArray:
+def _divide(tape: NumpyTape, a: Any, b: Any) -> TracedArray:
     x, y = tape.taken(a), tape.taken(b)
     shape, dtype = np.broadcast_shapes(x.shape, y.shape), _real(x.dtype, y.dtype)
     if (number := _number(b)) is not None:
@@ -97,7 +97,7 @@ def _divide(tape: Tape, a: Any, b: Any) -> TracedArray:
     return tape.emit("divide", [x, y], shape, dtype)
 
 
-def _power(tape: Tape, a: Any, b: Any) -> TracedArray:
+def _power(tape: NumpyTape, a: Any, b: Any) -> TracedArray:
     number = _number(b)
     x = tape.taken(a)
     if number is None:
@@ -109,7 +109,7 @@ def _power(tape: Tape, a: Any, b: Any) -> TracedArray:
 
 
 def _extremum(maximum: bool) -> Handler:
-    def handle(tape: Tape, a: Any, b: Any) -> TracedArray:
+    def handle(tape: NumpyTape, a: Any, b: Any) -> TracedArray:
         if _number(a) is not None:
             a, b = b, a
         number, x = _number(b), tape.taken(a)
@@ -123,7 +123,7 @@ def _extremum(maximum: bool) -> Handler:
     return handle
 
 
-def _matmul(tape: Tape, a: Any, b: Any) -> TracedArray:
+def _matmul(tape: NumpyTape, a: Any, b: Any) -> TracedArray:
     x, y = tape.taken(a), tape.taken(b)
     if not x.ndim or not y.ndim:
         raise ValueError("matmul: an operand has no axes")
@@ -139,7 +139,7 @@ def _matmul(tape: Tape, a: Any, b: Any) -> TracedArray:
     return tape.emit("matmul", [x, y], shape, _real(x.dtype, y.dtype), m=m, n=n, k=k, batch=batch)
 
 
-def _dot(tape: Tape, a: Any, b: Any) -> TracedArray:
+def _dot(tape: NumpyTape, a: Any, b: Any) -> TracedArray:
     x, y = tape.taken(a), tape.taken(b)
     if not x.ndim or not y.ndim:
         return UFUNCS["multiply"](tape, a, b)  # type: ignore[no-any-return]
@@ -148,7 +148,7 @@ def _dot(tape: Tape, a: Any, b: Any) -> TracedArray:
     return _matmul(tape, x, y)
 
 
-def _einsum(tape: Tape, subscripts: str, *operands: Any, **_: Any) -> TracedArray:
+def _einsum(tape: NumpyTape, subscripts: str, *operands: Any, **_: Any) -> TracedArray:
     terms, arrow, out = subscripts.replace(" ", "").partition("->")
     names = terms.split(",")
     if len(operands) != 2 or len(names) != 2 or not arrow or "." in subscripts:
@@ -180,7 +180,7 @@ def _einsum(tape: Tape, subscripts: str, *operands: Any, **_: Any) -> TracedArra
 
 
 def reduced(
-    tape: Tape, kind: str, x: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False,
+    tape: NumpyTape, kind: str, x: Any, axis: Any = None, dtype: Any = None, keepdims: Any = False,
     **more: Any,
 ) -> TracedArray:  # fmt: skip
     """Record a reduction over axes."""
@@ -201,7 +201,7 @@ def _reduction(kind: str) -> Handler:
     return lambda tape, x, *args, **kwargs: reduced(tape, kind, x, *args, **kwargs)
 
 
-def _concatenate(tape: Tape, arrays: Sequence[Any], axis: int = 0, **_: Any) -> TracedArray:
+def _concatenate(tape: NumpyTape, arrays: Sequence[Any], axis: int = 0, **_: Any) -> TracedArray:
     xs = [tape.taken(x) for x in arrays]
     axis = axes_of(axis, xs[0].ndim)[0]
     sizes = [x.shape[axis] for x in xs]
@@ -210,7 +210,7 @@ def _concatenate(tape: Tape, arrays: Sequence[Any], axis: int = 0, **_: Any) -> 
     return tape.emit("concat", xs, shape, dtype, axis=axis, sizes=tuple(sizes))
 
 
-def _stack(tape: Tape, arrays: Sequence[Any], axis: int = 0, **_: Any) -> TracedArray:
+def _stack(tape: NumpyTape, arrays: Sequence[Any], axis: int = 0, **_: Any) -> TracedArray:
     xs = [tape.taken(x) for x in arrays]
     axis = axes_of(axis, xs[0].ndim + 1)[0]
     shape = (*xs[0].shape[:axis], len(xs), *xs[0].shape[axis:])
@@ -218,7 +218,7 @@ def _stack(tape: Tape, arrays: Sequence[Any], axis: int = 0, **_: Any) -> Traced
     return tape.emit("concat", xs, shape, dtype, axis=axis, sizes=(1,) * len(xs))
 
 
-def _split(tape: Tape, x: Any, parts: Any, axis: int = 0) -> list[TracedArray]:
+def _split(tape: NumpyTape, x: Any, parts: Any, axis: int = 0) -> list[TracedArray]:
     array = tape.taken(x)
     axis = axes_of(axis, array.ndim)[0]
     empty = np.broadcast_to(np.zeros((), np.int8), array.shape)
@@ -227,23 +227,23 @@ def _split(tape: Tape, x: Any, parts: Any, axis: int = 0) -> list[TracedArray]:
     return made
 
 
-def _where(tape: Tape, condition: Any, a: Any, b: Any) -> TracedArray:
+def _where(tape: NumpyTape, condition: Any, a: Any, b: Any) -> TracedArray:
     xs = [tape.taken(x) for x in (condition, a, b)]
     shape = np.broadcast_shapes(*(x.shape for x in xs))
     dtype = np.result_type(_typed(a, xs[1]), _typed(b, xs[2]))
     return tape.emit("select", xs, shape, dtype)
 
 
-def _clip(tape: Tape, x: Any, *_: Any, **__: Any) -> TracedArray:
+def _clip(tape: NumpyTape, x: Any, *_: Any, **__: Any) -> TracedArray:
     array = tape.taken(x)
     return tape.emit("clamp", [array], array.shape, array.dtype)
 
 
-def _norm(tape: Tape, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:
+def _norm(tape: NumpyTape, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = False) -> Any:
     return reduced(tape, "length", x, axis, keepdims=keepdims)
 
 
-def _pad(tape: Tape, x: Any, widths: Any, *_: Any, **__: Any) -> TracedArray:
+def _pad(tape: NumpyTape, x: Any, widths: Any, *_: Any, **__: Any) -> TracedArray:
     array = tape.taken(x)
     pairs = np.broadcast_to(np.asarray(widths), (array.ndim, 2)).tolist()
     shape = [n + a + b for n, (a, b) in zip(array.shape, pairs, strict=True)]
@@ -251,7 +251,7 @@ def _pad(tape: Tape, x: Any, widths: Any, *_: Any, **__: Any) -> TracedArray:
 
 
 def _same(kind: str) -> Handler:
-    def handle(tape: Tape, x: Any, *_: Any, **__: Any) -> TracedArray:
+    def handle(tape: NumpyTape, x: Any, *_: Any, **__: Any) -> TracedArray:
         array = tape.taken(x)
         return tape.emit(kind, [array], array.shape, array.dtype)
 
@@ -259,7 +259,7 @@ def _same(kind: str) -> Handler:
 
 
 def _repeated(name: str) -> Handler:
-    def handle(tape: Tape, x: Any, *args: Any, **kwargs: Any) -> TracedArray:
+    def handle(tape: NumpyTape, x: Any, *args: Any, **kwargs: Any) -> TracedArray:
         array = tape.taken(x)
         shape = np.broadcast_to(np.zeros((), np.int8), array.shape)
         return tape.emit(

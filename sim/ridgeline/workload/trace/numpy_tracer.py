@@ -113,7 +113,7 @@ class _Example:
 
     def capture(self, batch: int) -> Capture:
         """Record one forward pass with loss."""
-        tape = Tape()
+        tape = NumpyTape()
         names = _names(self.function, len(self.arrays))
         args = [
             _mapped(array, partial(self._proxy, tape, batch, i in self.trained), names[i])
@@ -130,7 +130,7 @@ class _Example:
             ) from error
         return Capture(dict(tape.values), tuple(tape.steps), scalar, batch)
 
-    def _proxy(self, tape: Tape, batch: int, trained: bool, leaf: Any, path: str) -> TracedArray:
+    def _proxy(self, tape: NumpyTape, batch: int, trained: bool, leaf: Any, path: str) -> TracedArray:
         shape = tuple(leaf.shape)
         if trained:
             return tape.array(shape, leaf.dtype, "weight", path)
@@ -138,7 +138,7 @@ class _Example:
             shape = (batch, *shape[1:])
         return tape.array(shape, leaf.dtype, "input", path)
 
-    def _loss_of(self, tape: Tape, result: Any) -> str:
+    def _loss_of(self, tape: NumpyTape, result: Any) -> str:
         if not isinstance(result, TracedArray):
             raise RidgelineError(
                 f"{self.name} returns {type(result).__name__}; an array or a scalar is needed"
@@ -186,7 +186,7 @@ def _mapped(value: Any, make: Callable[[Any, str], Any], path: str) -> Any:
     return make(value, path) if hasattr(value, "shape") and hasattr(value, "dtype") else value
 
 
-class Tape(Recorder):
+class NumpyTape(Recorder):
     """Records what is done with traced arrays."""
 
     def array(
@@ -242,7 +242,7 @@ def kind_of(dtype: np.dtype[Any]) -> Kind:
 class TracedArray(NDArrayOperatorsMixin):
     """Shape and type of an array, and the tape that records what is done with it."""
 
-    def __init__(self, tape: Tape, name: str, shape: Shape, dtype: np.dtype[Any]) -> None:
+    def __init__(self, tape: NumpyTape, name: str, shape: Shape, dtype: np.dtype[Any]) -> None:
         self.tape, self.name = tape, name
         self.shape, self.dtype = tuple(int(n) for n in shape), np.dtype(dtype)
 

@@ -11,7 +11,7 @@ import numpy as np
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
-    from ridgeline.workload.trace.numpy_tracer import Tape, TracedArray
+    from ridgeline.workload.trace.numpy_tracer import NumpyTape, TracedArray
 
 Handler = Callable[..., Any]
 
@@ -24,7 +24,7 @@ def axes_of(axis: Any, ndim: int) -> tuple[int, ...]:
     return tuple(np.lib.array_utils.normalize_axis_index(int(one), ndim) for one in given)
 
 
-def _viewed(tape: Tape, x: TracedArray, view: Callable[[Any], Any]) -> TracedArray:
+def _viewed(tape: NumpyTape, x: TracedArray, view: Callable[[Any], Any]) -> TracedArray:
     """Record a view whose shape NumPy finds on an array without memory."""
     empty = np.broadcast_to(np.zeros((), np.int8), x.shape)
     return tape.emit("view", [x], view(empty).shape, x.dtype)
@@ -33,19 +33,19 @@ def _viewed(tape: Tape, x: TracedArray, view: Callable[[Any], Any]) -> TracedArr
 def view_of(name: str) -> Handler:
     """Return the handler of a function that gives a view."""
 
-    def handle(tape: Tape, x: Any, *args: Any, **kwargs: Any) -> TracedArray:
+    def handle(tape: NumpyTape, x: Any, *args: Any, **kwargs: Any) -> TracedArray:
         return _viewed(tape, tape.taken(x), lambda a: getattr(np, name)(a, *args, **kwargs))
 
     return handle
 
 
-def transpose(tape: Tape, x: Any, *axes: Any) -> TracedArray:
+def transpose(tape: NumpyTape, x: Any, *axes: Any) -> TracedArray:
     """Reverse or permute axes."""
     given = axes[0] if len(axes) == 1 and (axes[0] is None or np.ndim(axes[0])) else axes or None
     return _viewed(tape, tape.taken(x), lambda a: np.transpose(a, given))
 
 
-def reshape(tape: Tape, x: Any, *shape: Any, **kwargs: Any) -> TracedArray:
+def reshape(tape: NumpyTape, x: Any, *shape: Any, **kwargs: Any) -> TracedArray:
     """Give the same elements another shape."""
     array = tape.taken(x)
     given = kwargs.get("shape", kwargs.get("newshape", shape))
@@ -60,23 +60,23 @@ def reshape(tape: Tape, x: Any, *shape: Any, **kwargs: Any) -> TracedArray:
     return tape.emit("view", [array], sizes, array.dtype)
 
 
-def ravel(tape: Tape, x: Any, *_: Any) -> TracedArray:
+def ravel(tape: NumpyTape, x: Any, *_: Any) -> TracedArray:
     """Give the same elements one axis."""
     array = tape.taken(x)
     return tape.emit("view", [array], (array.size,), array.dtype)
 
 
-def astype(tape: Tape, x: TracedArray, dtype: Any, **_: Any) -> TracedArray:
+def astype(tape: NumpyTape, x: TracedArray, dtype: Any, **_: Any) -> TracedArray:
     """Convert; formats are those of the precision."""
     return tape.emit("view", [x], x.shape, np.dtype(dtype))
 
 
-def copied(tape: Tape, x: TracedArray, *_: Any, **__: Any) -> TracedArray:
+def copied(tape: NumpyTape, x: TracedArray, *_: Any, **__: Any) -> TracedArray:
     """Copy."""
     return tape.emit("view", [x], x.shape, x.dtype)
 
 
-def getitem(tape: Tape, x: TracedArray, key: Any) -> TracedArray:
+def getitem(tape: NumpyTape, x: TracedArray, key: Any) -> TracedArray:
     """Slices of one axis, views, and rows taken by indices."""
     keys = key if isinstance(key, tuple) else (key,)
     arrays = [k for k in keys if hasattr(k, "tape") or isinstance(k, np.ndarray | list)]
@@ -118,7 +118,7 @@ def _cuts(keys: Sequence[Any], x: TracedArray) -> dict[int, tuple[int, int]]:
     return cuts
 
 
-def _taken_rows(tape: Tape, x: TracedArray, keys: Sequence[Any]) -> TracedArray:
+def _taken_rows(tape: NumpyTape, x: TracedArray, keys: Sequence[Any]) -> TracedArray:
     indices = [tape.taken(k) for k in keys if not isinstance(k, slice) and k is not None]
     if len(keys) == 1 and indices[0].dtype.kind != "b":
         if x.ndim == 2:
@@ -133,7 +133,7 @@ def _taken_rows(tape: Tape, x: TracedArray, keys: Sequence[Any]) -> TracedArray:
     return tape.emit("gather-elements", [x, *indices], (*lead, *x.shape[len(keys) :]), x.dtype)
 
 
-def taken(tape: Tape, x: Any, indices: Any, axis: Any = None, **_: Any) -> TracedArray:
+def taken(tape: NumpyTape, x: Any, indices: Any, axis: Any = None, **_: Any) -> TracedArray:
     """Take elements along an axis by indices."""
     array, i = tape.taken(x), tape.taken(indices)
     if axis == 0:

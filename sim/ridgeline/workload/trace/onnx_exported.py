@@ -32,7 +32,7 @@ _STACKS = frozenset(["LSTM", "GRU", "RNN"])
 _ADDS_BIAS = frozenset(["linear", "addmm", "convolution", "conv1d", "conv2d", "conv3d"])
 
 
-class Call(NamedTuple):
+class ExportedCall(NamedTuple):
     """A call of PyTorch: name in the exported program, operator, the parameters that it reads."""
 
     name: str
@@ -67,7 +67,7 @@ class Exported:
         self.stands_for: dict[str, dict[str, str]] = {}
         self.biases: dict[str, str] = {}
         self.norms: dict[str, tuple[str, str]] = {}
-        groups: dict[str, tuple[Call, list[Any]]] = {}
+        groups: dict[str, tuple[ExportedCall, list[Any]]] = {}
         for node in nodes:
             call = self._call(node)
             groups.setdefault(call.name or f"node {node.output[0]}", (call, []))[1].append(node)
@@ -99,16 +99,16 @@ class Exported:
                 roots[value.name] = tuple(x for x in _names(text) if x in self.parameters)
         return roots
 
-    def _call(self, node: Any) -> Call:
+    def _call(self, node: Any) -> ExportedCall:
         match = _TEXT.match(_field(node.metadata_props, _CALL) or "")
         if match is None:
-            return Call("", "", ())
+            return ExportedCall("", "", ())
         arguments = re.findall(r"%(\w+)", match["arguments"])
         read = tuple(dict.fromkeys(self._named[x] for x in arguments if x in self._named))
         operator = match["operator"].removeprefix("torch.ops.").split(".")
-        return Call(match["name"], operator[1] if len(operator) > 1 else operator[0], read)
+        return ExportedCall(match["name"], operator[1] if len(operator) > 1 else operator[0], read)
 
-    def _assign(self, call: Call, nodes: Sequence[Any], found: set[str]) -> list[str]:
+    def _assign(self, call: ExportedCall, nodes: Sequence[Any], found: set[str]) -> list[str]:
         """Say what the initializers of a call's nodes stand for; return what stays without any.
 
         An initializer is the parameter of its name or the one that it was folded from, if the call
@@ -142,7 +142,7 @@ class Exported:
         self.stands_for.setdefault(node.output[0], {})[name] = parameter
 
     def _recover(
-        self, call: Call, nodes: Sequence[Any], free: list[str], found: set[str]
+        self, call: ExportedCall, nodes: Sequence[Any], free: list[str], found: set[str]
     ) -> list[str]:
         """Put back what the optimiser of the file removed; return what it cannot."""
         products = [n for n in nodes if n.op_type in _PRODUCTS]

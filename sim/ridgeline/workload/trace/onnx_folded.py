@@ -26,7 +26,7 @@ _MADE_UP = re.compile(
 _FOLDED_CONV = re.compile(r"onnx::Conv_\d+")
 
 
-class Table(NamedTuple):
+class FoldedLookup(NamedTuple):
     """Distinct rows of a folded lookup."""
 
     rows: int
@@ -38,7 +38,7 @@ def is_made_up(name: str) -> bool:
     return _MADE_UP.fullmatch(name) is not None
 
 
-def folded(values: Any, *, is_added: bool) -> Table | Literal["mask"] | None:
+def folded(values: Any, *, is_added: bool) -> FoldedLookup | Literal["mask"] | None:
     """Return what an initializer of several axes was computed from, if it is not a weight itself.
 
     The rows may lie along any axis; of all, the one with the fewest distinct numbers counts.
@@ -46,14 +46,14 @@ def folded(values: Any, *, is_added: bool) -> Table | Literal["mask"] | None:
     if is_added and bool(np.all((values == 0) | (values <= _MASKED))):
         return "mask"
     if values.size and np.ptp(values) == 0:  # a row of equal numbers, copied
-        return Table(1, values.shape[-1])
-    best: Table | None = None
+        return FoldedLookup(1, values.shape[-1])
+    best: FoldedLookup | None = None
     for axis, size in enumerate(values.shape):
         if size < 2 and values.ndim > 1:
             continue
         rows = np.ascontiguousarray(np.moveaxis(values, axis, -1).reshape(-1, size))
         whole = rows.view(np.dtype((np.void, rows.dtype.itemsize * size))).reshape(-1)
-        table = Table(len(np.unique(whole)), size)
+        table = FoldedLookup(len(np.unique(whole)), size)
         if best is None or table.rows * table.width < best.rows * best.width:
             best = table
     copies = best is not None and 2 * best.rows * best.width <= values.size

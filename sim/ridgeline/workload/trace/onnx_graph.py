@@ -15,9 +15,9 @@ from onnx.reference import ReferenceEvaluator
 from ridgeline.errors import ConfigError
 from ridgeline.workload.trace import onnx_sequences
 from ridgeline.workload.trace.ir import Capture, Kind, Origin, Recorder
-from ridgeline.workload.trace.onnx_folded import Table
+from ridgeline.workload.trace.onnx_folded import FoldedLookup
 from ridgeline.workload.trace.onnx_layers import LAYERS
-from ridgeline.workload.trace.onnx_ops import SIMPLE, Node
+from ridgeline.workload.trace.onnx_ops import SIMPLE, OnnxNode
 from ridgeline.workload.trace.onnx_weights import Weights
 from ridgeline.workload.trace.protobuf import Place
 
@@ -192,7 +192,7 @@ class Walk:
         for name, first in self.graph.weights.tied.items():
             self.recorder.step("view", "", (first,), (name,))
 
-    def _declare_lookup(self, name: str, table: Table, shape: tuple[int, ...]) -> None:
+    def _declare_lookup(self, name: str, table: FoldedLookup, shape: tuple[int, ...]) -> None:
         """Put back a table whose rows an exporter has copied to their places."""
         rows = self.recorder.value(table, "real", "weight", f"{name}.table")
         self.recorder.value(shape, "real", "made", name)
@@ -248,7 +248,7 @@ class Walk:
         if not copied and not all(name in self.known for name in outputs):
             inputs = [name for name in node.input if name]
             handler = HANDLERS.get(node.op_type) if node.domain in {"", "ai.onnx"} else None
-            view = Node(node, self.recorder, self.known, self.graph.weights)
+            view = OnnxNode(node, self.recorder, self.known, self.graph.weights)
             inputs = [view.own.get(name, name) for name in inputs]
             if handler is None:
                 view.emit("unknown", inputs)

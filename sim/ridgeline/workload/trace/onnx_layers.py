@@ -9,10 +9,10 @@ from typing import Any
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.trace import einsum, windows
 from ridgeline.workload.trace.onnx_folded import has_norm
-from ridgeline.workload.trace.onnx_ops import Handler, Node, pads_of
+from ridgeline.workload.trace.onnx_ops import Handler, OnnxNode, pads_of
 
 
-def _matmul(n: Node) -> None:
+def _matmul(n: OnnxNode) -> None:
     a, b = n.inputs[:2]
     x, y, out = n.shape(a), n.shape(b), n.shape()
     rows, columns = (x[-2] if len(x) > 1 else 1), (y[-1] if len(y) > 1 else 1)
@@ -24,13 +24,13 @@ def _matmul(n: Node) -> None:
     _product(n, "matmul", loops, "add", -1)
 
 
-def _gemm(n: Node) -> None:
+def _gemm(n: OnnxNode) -> None:
     rows, columns = n.shape()
     k = n.shape(n.inputs[0])[0 if n.attrs.get("transA", 0) else 1]
     _product(n, "matmul", {"m": rows, "n": columns, "k": k, "batch": 1}, "add", -1)
 
 
-def _product(n: Node, kind: str, loops: Mapping[str, Any], join: str, axis: int) -> None:
+def _product(n: OnnxNode, kind: str, loops: Mapping[str, Any], join: str, axis: int) -> None:
     """Write a product with what an exporter may have put into it or left out.
 
     Its bias along an axis is added by the step `join`, unless the exporter left out one of zeros;
@@ -59,7 +59,7 @@ def _product(n: Node, kind: str, loops: Mapping[str, Any], join: str, axis: int)
     n.emit(step, [*made, *inputs], **attrs)
 
 
-def _einsum(n: Node) -> None:
+def _einsum(n: OnnxNode) -> None:
     """Write products of two operands from left to right, as PyTorch does it."""
     shapes = [n.shape(x) for x in n.inputs]
     terms = einsum.parsed(n.attrs["equation"], [len(shape) for shape in shapes])
@@ -91,7 +91,7 @@ def _einsum(n: Node) -> None:
             made = name
 
 
-def _conv(n: Node) -> None:
+def _conv(n: OnnxNode) -> None:
     x, w = n.shape(n.inputs[0]), n.shape(n.inputs[1])
     out, axes = n.shape(), len(w) - 2
     stride = n.attrs.get("strides", [1] * axes)
@@ -102,7 +102,7 @@ def _conv(n: Node) -> None:
     _product(n, "conv", loops, "bias", 1)
 
 
-def _conv_transpose(n: Node) -> None:
+def _conv_transpose(n: OnnxNode) -> None:
     x, w = n.shape(n.inputs[0]), n.shape(n.inputs[1])
     group = int(n.attrs.get("group", 1))
     pixels = x[0] * math.prod(x[2:])
@@ -110,7 +110,7 @@ def _conv_transpose(n: Node) -> None:
     _product(n, "conv-transpose", loops, "bias", 1)
 
 
-def _batch_norm(n: Node) -> None:
+def _batch_norm(n: OnnxNode) -> None:
     """Normalise by the statistics of the batch, also where inference was exported."""
     made = n.node.output[0]
     n.recorder.step("batch-norm", n.layer, n.inputs[:5], (made,), "BatchNormalization",
@@ -118,7 +118,7 @@ def _batch_norm(n: Node) -> None:
 
 
 def _rows_norm(kind: str) -> Handler:
-    def handle(n: Node) -> None:
+    def handle(n: OnnxNode) -> None:
         x = n.shape(n.inputs[0])
         axis = int(n.attrs.get("axis", -1)) % len(x)
         n.recorder.step(kind, n.layer, n.inputs[:3], n.node.output[:1], n.node.op_type,
@@ -127,7 +127,7 @@ def _rows_norm(kind: str) -> Handler:
     return handle
 
 
-def _group_norm(n: Node) -> None:
+def _group_norm(n: OnnxNode) -> None:
     x = n.shape(n.inputs[0])
     n.emit("group-norm", n.inputs[:3], rows=x[0] * int(n.attrs.get("num_groups", x[1])))
 
@@ -135,7 +135,7 @@ def _group_norm(n: Node) -> None:
 _CELLS = {"LSTM": ("lstm", 4), "GRU": ("gru", 3), "RNN": ("rnn-tanh", 1)}
 
 
-def _recurrent(n: Node) -> None:
+def _recurrent(n: OnnxNode) -> None:
     """One layer, in one or both directions; its weights are stacked by direction."""
     cell, gates = _CELLS[n.node.op_type]
     x, w, r = n.inputs[:3]
@@ -172,14 +172,14 @@ def _recurrent(n: Node) -> None:
             n.recorder.step(kind, n.layer, (whole,), (name,), n.node.op_type)
 
 
-def _input_product(n: Node, x: str, weight: str, shape: Sequence[int]) -> str:
+def _input_product(n: OnnxNode, x: str, weight: str, shape: Sequence[int]) -> str:
     made = n.recorder.value(shape, "real")
     n.recorder.step("matmul", n.layer, (x, weight), (made,), n.node.op_type,
                     m=shape[0] * shape[1], n=shape[2], k=n.shape(x)[-1], batch=1)  # fmt: skip
     return made
 
 
-def _pieces(n: Node, name: str, count: int, shape: Sequence[int]) -> list[str]:
+def _pieces(n: OnnxNode, name: str, count: int, shape: Sequence[int]) -> list[str]:
     """Return the weights that are stacked in one tensor, each by itself.
 
     An exporter that does not fold constants stacks and reorders them by nodes: then they are the
@@ -195,7 +195,7 @@ def _pieces(n: Node, name: str, count: int, shape: Sequence[int]) -> list[str]:
     return [n.recorder.value(shape, "real", origin, f"{leaves[0]}.{i}") for i in range(count)]
 
 
-def _attention(n: Node) -> None:
+def _attention(n: OnnxNode) -> None:
     """Write Attention of opset 23, on [batch, heads, positions, size] or three axes."""
     q, k, v = (n.shape(x) for x in n.inputs[:3])
     heads = q[1] if len(q) == 4 else int(n.attrs["q_num_heads"])
@@ -210,7 +210,7 @@ def _attention(n: Node) -> None:
     )  # fmt: skip
 
 
-def _loss(n: Node) -> None:
+def _loss(n: OnnxNode) -> None:
     n.recorder.step("loss", n.layer, n.inputs[:2], n.node.output[:1], n.node.op_type,
                     which="cross-entropy", axis=1)  # fmt: skip
 

@@ -9,10 +9,10 @@ from typing import Any
 from ridgeline.workload.trace.ir import Origin, Recorder
 from ridgeline.workload.trace.windows import pool_attrs
 
-Handler = Callable[["Node"], None]
+Handler = Callable[["OnnxNode"], None]
 
 
-class Node:
+class OnnxNode:
     """One node as a handler sees it."""
 
     def __init__(
@@ -119,13 +119,13 @@ _FUNCTIONS = {
 }  # fmt: skip
 
 
-def _view(n: Node) -> None:
+def _view(n: OnnxNode) -> None:
     x = n.inputs[0]
     n.emit("view" if n.kind(x) == n.kind(n.node.output[0]) else "integer", [x])
 
 
 def _function(kind: str) -> Handler:
-    def handle(n: Node) -> None:
+    def handle(n: OnnxNode) -> None:
         keep = n.real() or kind in {"position", "compare"}
         attrs = {"rows": math.prod(n.shape()[:-1])} if kind == "normalize" else {}
         n.emit(kind if keep else "integer", _arrays(n, kind), **attrs)
@@ -141,7 +141,7 @@ _SEVERAL = frozenset(
 )  # fmt: skip
 
 
-def _arrays(n: Node, kind: str) -> list[str]:
+def _arrays(n: OnnxNode, kind: str) -> list[str]:
     """Return the inputs that are data, not axes and sizes."""
     return n.inputs if kind in _SEVERAL else n.inputs[:1]
 
@@ -149,7 +149,7 @@ def _arrays(n: Node, kind: str) -> list[str]:
 def _binary(kind: str, with_number: str) -> Handler:
     """Arithmetic of two tensors, or of a tensor and a known number."""
 
-    def handle(n: Node) -> None:
+    def handle(n: OnnxNode) -> None:
         values = [n.recorder.values[x] for x in n.inputs]
         numbers = [v.number for v in values]
         free = [v.name for v, number in zip(values, numbers, strict=True) if number is None]
@@ -167,7 +167,7 @@ def _binary(kind: str, with_number: str) -> Handler:
     return handle
 
 
-def _power(n: Node) -> None:
+def _power(n: OnnxNode) -> None:
     exponent = n.constant(1)
     if exponent is None or len(exponent) != 1:
         n.emit("power-of", n.inputs)
@@ -177,7 +177,7 @@ def _power(n: Node) -> None:
 
 
 def pads_of(
-    n: Node, axes: int, out: Sequence[int], loops: Sequence[Sequence[int]]
+    n: OnnxNode, axes: int, out: Sequence[int], loops: Sequence[Sequence[int]]
 ) -> list[tuple[int, int]]:
     """Return the padding before and after, explicit or as auto_pad asks for."""
     pads = n.attrs.get("pads", [0] * (2 * axes))
@@ -192,7 +192,7 @@ def pads_of(
 
 
 def _pool(kind: str) -> Handler:
-    def handle(n: Node) -> None:
+    def handle(n: OnnxNode) -> None:
         kernel, one = n.attrs["kernel_shape"], [1] * len(n.attrs["kernel_shape"])
         stride, dilation = n.attrs.get("strides", one), n.attrs.get("dilations", one)
         sizes = n.shape(n.inputs[0])[2:]
@@ -206,20 +206,20 @@ def _pool(kind: str) -> Handler:
 
 
 def _global_pool(kind: str) -> Handler:
-    def handle(n: Node) -> None:
+    def handle(n: OnnxNode) -> None:
         n.emit(kind, n.inputs, touched=math.prod(n.shape(n.inputs[0])))
 
     return handle
 
 
-def _dropout(n: Node) -> None:
+def _dropout(n: OnnxNode) -> None:
     ratio = float((n.constant(1) or [n.attrs.get("ratio", 0.5)])[0])
     kind = "dropout" if ratio > 0 else "view"
     attrs = {"probability": ratio} if ratio > 0 else {}
     n.recorder.step(kind, n.layer, n.inputs[:1], n.node.output[:1], "Dropout", **attrs)
 
 
-def _gather(n: Node) -> None:
+def _gather(n: OnnxNode) -> None:
     table, indices = n.inputs
     origin, shape = n.recorder.values[table].origin, n.shape(table)
     axis = int(n.attrs.get("axis", 0)) % len(shape)
@@ -240,7 +240,7 @@ def _gather(n: Node) -> None:
         n.emit("gather-elements", n.inputs)
 
 
-def _slice(n: Node) -> None:
+def _slice(n: OnnxNode) -> None:
     x, shape, out = n.inputs[0], n.shape(n.inputs[0]), n.shape()
     cut = [i for i, (s, o) in enumerate(zip(shape, out, strict=True)) if s != o]
     starts = n.constant(1, n.attrs.get("starts"))
@@ -259,13 +259,13 @@ def _slice(n: Node) -> None:
         n.emit("rearrange", [x])
 
 
-def _split(n: Node) -> None:
+def _split(n: OnnxNode) -> None:
     x = n.inputs[0]
     several = len([o for o in n.node.output if o]) > 1
     n.emit("split" if several else "view", [x], axis=int(n.attrs.get("axis", 0)) % len(n.shape(x)))
 
 
-def _concat(n: Node) -> None:
+def _concat(n: OnnxNode) -> None:
     axis = int(n.attrs["axis"]) % len(n.shape())
     parts = [x for x in n.inputs if math.prod(n.shape(x))]
     if not n.real():
@@ -276,19 +276,19 @@ def _concat(n: Node) -> None:
         n.emit("concat", parts, axis=axis, sizes=tuple(n.shape(x)[axis] for x in parts))
 
 
-def _pad(n: Node) -> None:
+def _pad(n: OnnxNode) -> None:
     constant = n.attrs.get("mode", "constant") == "constant"
     n.emit("pad" if constant else "rearrange", n.inputs[:1])
 
 
-def _resize(n: Node) -> None:
+def _resize(n: OnnxNode) -> None:
     mode = n.attrs.get("mode", "nearest")
     kinds = {"nearest": "nearest-upsample", "linear": "bilinear-upsample"}
     n.emit(kinds.get(mode, "resample"), n.inputs[:1])
 
 
 def _softmax(kind: str) -> Handler:
-    def handle(n: Node) -> None:
+    def handle(n: OnnxNode) -> None:
         n.emit(kind, n.inputs[:1], axis=int(n.attrs.get("axis", -1)) % len(n.shape()))
 
     return handle

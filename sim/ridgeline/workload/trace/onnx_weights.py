@@ -22,7 +22,7 @@ from onnx import TensorProto, numpy_helper
 
 from ridgeline.workload.trace.ir import Origin
 from ridgeline.workload.trace.onnx_exported import Exported
-from ridgeline.workload.trace.onnx_folded import LARGEST, Table, folded, is_made_up
+from ridgeline.workload.trace.onnx_folded import LARGEST, FoldedLookup, folded, is_made_up
 from ridgeline.workload.trace.protobuf import Place
 
 _REAL_TYPES: Mapping[int, Any] = {
@@ -185,11 +185,11 @@ class Weights:
                 copies[copy] = source
         return copies
 
-    def _find_tables(self, nodes: Sequence[Any]) -> dict[str, Table]:
+    def _find_tables(self, nodes: Sequence[Any]) -> dict[str, FoldedLookup]:
         """Find what was looked up or masked ahead among what only adds to activations."""
         inside = {name for node in nodes if node.op_type in _WITH_MATRICES for name in node.input}
         added = {x for node in nodes if node.op_type in {"Add", "Where"} for x in node.input}
-        tables: dict[str, Table] = {}
+        tables: dict[str, FoldedLookup] = {}
         for name in sorted(self._trained - inside):
             tensor = self._tensors[name]
             if _is_vector(tensor) or not (name in added or is_made_up(name)):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ridgeline.workload.trace.ir import Capture, Step, Value
+from ridgeline.workload.trace.ir import Capture, TraceStep, Value
 
 Pattern = Any
 Found = dict[str, str]
@@ -77,13 +77,13 @@ class _Matcher:
     def __init__(self, capture: Capture) -> None:
         self.capture = capture
         self.makers = {name: step for step in capture.steps for name in step.outputs}
-        self.readers: dict[str, list[Step]] = {}
+        self.readers: dict[str, list[TraceStep]] = {}
         for step in capture.steps:
             for name in step.inputs:
                 self.readers.setdefault(name, []).append(step)
         self.trained = trained(capture)
 
-    def find(self, pattern: Pattern, root: Step) -> tuple[Found, list[Step]] | None:
+    def find(self, pattern: Pattern, root: TraceStep) -> tuple[Found, list[TraceStep]] | None:
         """Match a pattern against what a step makes; the steps inside and the words' values."""
         for found, covered in self._at(pattern, root.outputs[0], {}, ()):
             inside = {id(step) for step in covered}
@@ -91,7 +91,7 @@ class _Matcher:
                 return found, list(covered)
         return None
 
-    def _closed(self, covered: tuple[Step, ...], inside: set[int], root: Step) -> bool:
+    def _closed(self, covered: tuple[TraceStep, ...], inside: set[int], root: TraceStep) -> bool:
         """Tell whether nothing outside reads what is made inside, the root's result apart."""
         return all(
             id(reader) in inside
@@ -102,8 +102,8 @@ class _Matcher:
         )
 
     def _at(
-        self, pattern: Pattern, name: str, found: Found, covered: tuple[Step, ...]
-    ) -> Iterator[tuple[Found, tuple[Step, ...]]]:
+        self, pattern: Pattern, name: str, found: Found, covered: tuple[TraceStep, ...]
+    ) -> Iterator[tuple[Found, tuple[TraceStep, ...]]]:
         if isinstance(pattern, str):
             if found.get(pattern, name) == name and self._allowed(pattern, name):
                 yield {**found, pattern: name}, covered
@@ -123,8 +123,8 @@ class _Matcher:
             yield from self._at(parts[0], name, found, covered)
 
     def _all(
-        self, parts: Any, names: tuple[str, ...], found: Found, covered: tuple[Step, ...]
-    ) -> Iterator[tuple[Found, tuple[Step, ...]]]:
+        self, parts: Any, names: tuple[str, ...], found: Found, covered: tuple[TraceStep, ...]
+    ) -> Iterator[tuple[Found, tuple[TraceStep, ...]]]:
         if not parts:
             yield found, covered
             return
@@ -167,7 +167,7 @@ def _root_kinds(pattern: Pattern) -> set[str]:
 def _replaced(capture: Capture, kinds: set[str], idiom: Idiom) -> Capture:
     matcher = _Matcher(capture)
     gone: set[int] = set()
-    new: dict[int, Step] = {}
+    new: dict[int, TraceStep] = {}
     for step in reversed(capture.steps):
         if step.kind not in kinds or id(step) in gone or not _REQUIRES.get(idiom.kind, bool)(step):
             continue
@@ -185,10 +185,10 @@ def _replaced(capture: Capture, kinds: set[str], idiom: Idiom) -> Capture:
     return replace(capture, steps=steps)
 
 
-_REQUIRES: dict[str, Callable[[Step], bool]] = {}
+_REQUIRES: dict[str, Callable[[TraceStep], bool]] = {}
 
 
-def _fused_step(capture: Capture, kind: str, inputs: tuple[str, ...], root: Step) -> Step:
+def _fused_step(capture: Capture, kind: str, inputs: tuple[str, ...], root: TraceStep) -> TraceStep:
     attrs: dict[str, Any] = {}
     if kind in {"rms-norm", "layer-norm", "normalize"}:
         x = capture.values[inputs[0]]
@@ -196,13 +196,13 @@ def _fused_step(capture: Capture, kind: str, inputs: tuple[str, ...], root: Step
         attrs["rows"] = x.elements // features
     elif kind == "loss":
         attrs.update({"which": "cross-entropy", "axis": 1})
-    return Step(kind, root.layer, inputs, root.outputs[:1], attrs, root.source)
+    return TraceStep(kind, root.layer, inputs, root.outputs[:1], attrs, root.source)
 
 
 def _squares(capture: Capture) -> Capture:
     """Write a product of a tensor with itself as its square."""
 
-    def square(step: Step) -> Step:
+    def square(step: TraceStep) -> TraceStep:
         if step.kind == "multiply" and len(step.inputs) == 2 and len(set(step.inputs)) == 1:
             return replace(step, kind="square", inputs=step.inputs[:1])
         return step
@@ -212,11 +212,11 @@ def _squares(capture: Capture) -> Capture:
 
 def _tiles_as_split(capture: Capture) -> Capture:
     """Slices that together are all of a tensor are one split."""
-    readers: dict[str, list[Step]] = {}
+    readers: dict[str, list[TraceStep]] = {}
     for step in capture.steps:
         for name in step.inputs:
             readers.setdefault(name, []).append(step)
-    first: dict[int, Step] = {}
+    first: dict[int, TraceStep] = {}
     gone: set[int] = set()
     for name, steps in readers.items():
         if len(steps) < 2 or any(s.kind != "slice" for s in steps):
@@ -238,7 +238,7 @@ def _tiles_as_split(capture: Capture) -> Capture:
 def _attention(capture: Capture) -> Capture:
     """Fold scale and mask into a softmax, and mark the products around it."""
     matcher = _Matcher(capture)
-    new: dict[int, Step | None] = {}
+    new: dict[int, TraceStep | None] = {}
     for step in capture.steps:
         if step.kind != "softmax":
             continue
@@ -255,7 +255,7 @@ def _attention(capture: Capture) -> Capture:
     return replace(capture, steps=tuple(s for s in steps if s is not None))
 
 
-def _foldable(matcher: _Matcher, name: str) -> tuple[Step, str] | None:
+def _foldable(matcher: _Matcher, name: str) -> tuple[TraceStep, str] | None:
     """Return the step that scales or masks scores, and the scores, if only the softmax reads it."""
     step = matcher.makers.get(name)
     if step is None or len(matcher.readers.get(name, ())) > 1:
@@ -280,7 +280,7 @@ def _foldable(matcher: _Matcher, name: str) -> tuple[Step, str] | None:
     return step, scores[0]
 
 
-def _context(matcher: _Matcher, name: str) -> Step | None:
+def _context(matcher: _Matcher, name: str) -> TraceStep | None:
     """Return the product that reads probabilities, perhaps after dropout."""
     readers = matcher.readers.get(name, [])
     if len(readers) == 1 and readers[0].kind in {"dropout", "view"}:
@@ -289,7 +289,7 @@ def _context(matcher: _Matcher, name: str) -> Step | None:
 
 
 def _mark(
-    matcher: _Matcher, step: Step | None, part: str, scores: str, new: dict[int, Step | None]
+    matcher: _Matcher, step: TraceStep | None, part: str, scores: str, new: dict[int, TraceStep | None]
 ) -> None:
     if step is None or step.kind != "matmul" or new.get(id(step), step) is None:
         return
@@ -307,7 +307,7 @@ def _split_products(capture: Capture) -> Capture:
     """
     matcher = _Matcher(capture)
     values = dict(capture.values)
-    new: dict[int, tuple[Step, ...]] = {}
+    new: dict[int, tuple[TraceStep, ...]] = {}
     for split in capture.steps:
         if split.kind != "split":
             continue
@@ -331,8 +331,8 @@ def _split_products(capture: Capture) -> Capture:
 
 
 def _parts(
-    values: dict[str, Value], split: Step, bias: Step | None, matcher: _Matcher
-) -> tuple[tuple[str, ...], tuple[Step, ...]] | None:
+    values: dict[str, Value], split: TraceStep, bias: TraceStep | None, matcher: _Matcher
+) -> tuple[tuple[str, ...], tuple[TraceStep, ...]] | None:
     """Return the outputs of the product, and the biases that are added to each.
 
     Each part gets the axes of the product's result: rows, and its features.
@@ -362,5 +362,5 @@ def _parts(
         before = f"{part}.before-bias"
         values[before] = replace(values[part], name=before)
         raw.append(before)
-        steps.append(Step("bias", bias.layer, (before, piece), (part,), {}, bias.source))
+        steps.append(TraceStep("bias", bias.layer, (before, piece), (part,), {}, bias.source))
     return tuple(raw), tuple(steps)

@@ -16,10 +16,10 @@ from fractions import Fraction
 from typing import Any, NamedTuple
 
 from ridgeline.errors import RidgelineError
-from ridgeline.workload.trace.ir import Capture, Step, Value
+from ridgeline.workload.trace.ir import Capture, TraceStep, Value
 
 
-class Affine(NamedTuple):
+class SymbolicAffine(NamedTuple):
     """fixed + slope batch."""
 
     fixed: Fraction
@@ -31,7 +31,7 @@ class Affine(NamedTuple):
         return int(value) if value.denominator == 1 and value >= 0 else None
 
 
-class NotAffineError(Exception):
+class BatchDependenceError(Exception):
     """A step does not depend on the batch in a way that could be derived."""
 
 
@@ -102,7 +102,7 @@ def merge(captures: Sequence[Capture]) -> Symbolic:
         return Symbolic(first, "it could not be traced at others")
     try:
         return _merged(captures)
-    except NotAffineError as difference:
+    except BatchDependenceError as difference:
         return Symbolic(first, str(difference))
 
 
@@ -112,10 +112,10 @@ def _merged(captures: Sequence[Capture]) -> Symbolic:
     for versions in zip(*(capture.steps for capture in captures), strict=False):
         step = versions[0]
         if len({(v.kind, v.inputs, v.outputs, v.layer) for v in versions}) > 1:
-            raise NotAffineError(f"{_where(step)} is not the same step at batches {batches}")
+            raise BatchDependenceError(f"{_where(step)} is not the same step at batches {batches}")
     if len({len(capture.steps) for capture in captures}) > 1:
         counts = [len(capture.steps) for capture in captures]
-        raise NotAffineError(f"it has {counts} steps at batches {batches}")
+        raise BatchDependenceError(f"it has {counts} steps at batches {batches}")
     makers = {name: step for step in first.steps for name in step.outputs}
     values: dict[str, Value] = {}
     for name, value in first.values.items():
@@ -129,7 +129,7 @@ def _merged(captures: Sequence[Capture]) -> Symbolic:
     return Symbolic(pattern, multiple=_multiple(pattern))
 
 
-def _step(versions: Sequence[Step], batches: Sequence[int]) -> Step:
+def _step(versions: Sequence[TraceStep], batches: Sequence[int]) -> TraceStep:
     step = versions[0]
     where = _where(step)
     attrs = {k: _affine([v.attrs[k] for v in versions], batches, where) for k in step.attrs}
@@ -140,21 +140,21 @@ def _affine(versions: Sequence[Any], batches: Sequence[int], where: str) -> Any:
     first = versions[0]
     if isinstance(first, tuple):
         if len({len(v) for v in versions}) > 1:
-            raise NotAffineError(f"{where} has other axes at batches {batches}")
+            raise BatchDependenceError(f"{where} has other axes at batches {batches}")
         return tuple(_affine(parts, batches, where) for parts in zip(*versions, strict=True))
     if all(v == first for v in versions):
         return first
     if not all(isinstance(v, int) for v in versions):
-        raise NotAffineError(f"{where} has {versions} at batches {batches}")
+        raise BatchDependenceError(f"{where} has {versions} at batches {batches}")
     slope = Fraction(versions[1] - first, batches[1] - batches[0])
-    line = Affine(first - slope * batches[0], slope)
+    line = SymbolicAffine(first - slope * batches[0], slope)
     if any(line.at(b) != v for b, v in zip(batches, versions, strict=True)):
-        raise NotAffineError(f"{where} has sizes {versions} at batches {batches}: not linear")
+        raise BatchDependenceError(f"{where} has sizes {versions} at batches {batches}: not linear")
     return line
 
 
 def _at(value: Any, batch: int) -> Any:
-    if isinstance(value, Affine):
+    if isinstance(value, SymbolicAffine):
         number = value.at(batch)
         if number is None:
             raise RidgelineError(
@@ -168,8 +168,8 @@ def _at(value: Any, batch: int) -> Any:
 def _multiple(pattern: Capture) -> int:
     """Least batch step at which all sizes are whole."""
 
-    def lines(value: Any) -> list[Affine]:
-        if isinstance(value, Affine):
+    def lines(value: Any) -> list[SymbolicAffine]:
+        if isinstance(value, SymbolicAffine):
             return [value]
         return [x for v in value for x in lines(v)] if isinstance(value, tuple) else []
 
@@ -177,6 +177,6 @@ def _multiple(pattern: Capture) -> int:
     return math.lcm(1, *(line.slope.denominator for line in found))
 
 
-def _where(step: Step) -> str:
+def _where(step: TraceStep) -> str:
     place = f" in {step.layer!r}" if step.layer else ""
     return f"the op {step.source or step.kind}{place}"

@@ -23,7 +23,7 @@ from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Network
 from ridgeline.workload.graph import Conv, Gemm, free_name
 from ridgeline.workload.model import Model
-from ridgeline.workload.trace.layers import LayerRow, read_layers
+from ridgeline.workload.trace.layers import TopologyLine, read_layers
 
 MAX_LAYERS = 100_000
 _SYNONYMS = {
@@ -45,7 +45,7 @@ class LayerTable(Network):
     """How many there are."""
     fixed_batch: int | None = None
     """The batch that the table states, of convolutions; None: it states one sample a layer."""
-    _rows: tuple[LayerRow, ...] = PrivateAttr(default=())
+    _rows: tuple[TopologyLine, ...] = PrivateAttr(default=())
 
     @property
     def smallest_batch(self) -> int:
@@ -136,7 +136,7 @@ def _name(cell: str) -> str:
     return _SYNONYMS.get(name, name)
 
 
-def _deepbench(path: str | Path) -> Sequence[LayerRow]:
+def _deepbench(path: str | Path) -> Sequence[TopologyLine]:
     """Read kernels: m, n, k of products C[m, n] = A[m, k] B[k, n]; w, h, c, n, k, ... of images."""
     file = str(path)
     reader = csv.reader(io.StringIO(read_text(path).removeprefix("\ufeff")))
@@ -167,7 +167,7 @@ def _deepbench(path: str | Path) -> Sequence[LayerRow]:
                     file=file,
                     line=line,
                 )
-        layers.append(LayerRow(name, loops, "", line))
+        layers.append(TopologyLine(name, loops, "", line))
     return layers
 
 

@@ -30,7 +30,7 @@ from ridgeline.workload.trace.ir import Kind, Origin, Recorder
 from ridgeline.workload.trace.torch_known import Known
 from ridgeline.workload.trace.torch_shapes import SHAPES
 
-Handler = Callable[["Call"], None]
+Handler = Callable[["OperatorCall"], None]
 
 _KINDS: Mapping[torch.dtype, Kind] = {torch.int64: "int64", torch.int32: "int32"}
 
@@ -54,7 +54,7 @@ class _Write(NamedTuple):
     elements: int
 
 
-class Tape(Recorder):
+class TorchTape(Recorder):
     """A recorder that knows which tensor is which value."""
 
     def __init__(self) -> None:
@@ -122,10 +122,10 @@ def _storage(tensor: Any) -> int:
     return int(tensor.untyped_storage()._cdata)
 
 
-class Call:
+class OperatorCall:
     """One operator call as a handler sees it: arguments by name, and what it returned."""
 
-    def __init__(self, tape: Tape, layer: str, source: str, args: dict[str, Any], out: Any) -> None:
+    def __init__(self, tape: TorchTape, layer: str, source: str, args: dict[str, Any], out: Any) -> None:
         self.tape, self.layer, self.source = tape, layer, source
         self.args, self.out = args, out
         self.result: str | None = None
@@ -199,7 +199,7 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
 
     def __init__(
         self,
-        tape: Tape,
+        tape: TorchTape,
         fake: FakeTensorMode,
         handlers: Mapping[str, Handler],
         fallback: Handler,
@@ -243,7 +243,7 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
             out = self._faked_result(func, name, args, kwargs, real if known else None)
         self.known.learn(out, real)
         self.known.suppose(name, bound, out)
-        call = Call(self.tape, layer, f"{func.namespace}.{name}", bound, out)
+        call = OperatorCall(self.tape, layer, f"{func.namespace}.{name}", bound, out)
         if before:
             self.tape._bind(args[0], before)
         (handler or self.fallback)(call)
@@ -265,7 +265,7 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
             )
         with self.fake:
             out = SHAPES[name](*args)
-        handler(Call(self.tape, layer, name, dict(zip(_NAMES[name], args, strict=False)), out))
+        handler(OperatorCall(self.tape, layer, name, dict(zip(_NAMES[name], args, strict=False)), out))
         return out
 
     def _faked_result(self, func: Any, name: str, args: Any, kwargs: Any, real: Any) -> Any:

@@ -8,17 +8,17 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.trace import windows
-from ridgeline.workload.trace.torch_capture import Call, Handler, kind_of, shape_of
+from ridgeline.workload.trace.torch_capture import OperatorCall, Handler, kind_of, shape_of
 
 
-def _linear(c: Call) -> None:
+def _linear(c: OperatorCall) -> None:
     x, w = tuple(c.args["input"].shape), tuple(c.args["weight"].shape)
     names = [str(c.tensor("input")), str(c.tensor("weight"))]
     _product(c, names, (1, math.prod(x[:-1]), w[0] if len(w) > 1 else 1, x[-1]), "bias")
 
 
 def _product(
-    c: Call, names: Sequence[str], loops: tuple[int, int, int, int], bias: str = ""
+    c: OperatorCall, names: Sequence[str], loops: tuple[int, int, int, int], bias: str = ""
 ) -> None:
     batch, m, n, k = loops
     if c.out.dtype.is_complex:  # [Re, Im] with [[Re, Im], [-Im, Re]]: eight FLOP for each of m n k
@@ -34,7 +34,7 @@ def _product(
 
 
 def _matmul(first: str = "self", second: str = "other", bias: str = "") -> Handler:
-    def handle(c: Call) -> None:
+    def handle(c: OperatorCall) -> None:
         a, b, out = (tuple(x.shape) for x in (c.args[first], c.args[second], c.out))
         names = [str(c.tensor(first)), str(c.tensor(second))]
         rows, k = (a[-2] if len(a) > 1 else 1), a[-1]
@@ -51,14 +51,14 @@ def _matmul(first: str = "self", second: str = "other", bias: str = "") -> Handl
     return handle
 
 
-def _grouped(c: Call) -> None:
+def _grouped(c: OperatorCall) -> None:
     """Products of groups of rows with a matrix each, as experts have: every row meets one."""
     rows, k = c.shape("self")[-2:]
     names = [str(c.tensor("self")), str(c.tensor("mat2"))]
     c.emit("matmul", names, m=rows, n=shape_of(c.out)[-1], k=k, batch=1)
 
 
-def _distances(c: Call) -> None:
+def _distances(c: OperatorCall) -> None:
     """Euclidean distances of all pairs of rows: a product and the lengths of the rows."""
     names, (m, k), n = c.tensors(), c.shape("x1")[-2:], c.shape("x2")[-2]
     batch = math.prod(c.shape("x1")[:-2])
@@ -66,7 +66,7 @@ def _distances(c: Call) -> None:
     c.emit("sqrt", [inner])
 
 
-def _bilinear(c: Call) -> None:
+def _bilinear(c: OperatorCall) -> None:
     """All products of two vectors, times a matrix [outputs, products]."""
     a, b, (n, i, j) = c.shape("input1"), c.shape("input2"), c.shape("weight")
     rows = math.prod(a[:-1])
@@ -76,7 +76,7 @@ def _bilinear(c: Call) -> None:
     _product(c, [pairs, str(c.tensor("weight"))], (1, rows, n, i * j), "bias")
 
 
-def _weight_norm(c: Call) -> None:
+def _weight_norm(c: OperatorCall) -> None:
     """Directions of unit length, times their lengths."""
     c.out = c.out[0] if isinstance(c.out, list | tuple) else c.out
     lengths = str(c.tensor("g"))
@@ -85,11 +85,11 @@ def _weight_norm(c: Call) -> None:
     c.emit("multiply", [unit, lengths])
 
 
-def _outer(c: Call) -> None:
+def _outer(c: OperatorCall) -> None:
     c.emit("multiply", c.tensors())
 
 
-def _conv(c: Call) -> None:
+def _conv(c: OperatorCall) -> None:
     x, w, out = c.shape("input"), c.shape("weight"), shape_of(c.out)
     if c.get("transposed", False):
         return _conv_transpose(c)
@@ -114,7 +114,7 @@ def _padding(value: Any, kernel: Sequence[int], dilation: Sequence[int]) -> list
     return [(p, p) for p in windows.spread(value, len(kernel))]
 
 
-def _conv_transpose(c: Call) -> None:
+def _conv_transpose(c: OperatorCall) -> None:
     x, w = c.shape("input"), c.shape("weight")
     groups = int(c.get("groups", 1))
     batch = 1 if len(x) == len(w) - 1 else x[0]
@@ -123,7 +123,7 @@ def _conv_transpose(c: Call) -> None:
     _with_channel_bias(c, "conv-transpose", attrs)
 
 
-def _conv_backward(c: Call) -> None:
+def _conv_backward(c: OperatorCall) -> None:
     """Gradients of a convolution's input, weight and bias, which code has asked for."""
     if c.get("transposed", False):
         raise RidgelineError(f"{c.layer}: gradients of transposed convolutions within a step")
@@ -141,7 +141,7 @@ def _conv_backward(c: Call) -> None:
             c.tape.step(kind, c.layer, inputs, (c.tape.made(tensor),), c.source, **attrs)
 
 
-def _with_channel_bias(c: Call, kind: str, attrs: dict[str, Any]) -> None:
+def _with_channel_bias(c: OperatorCall, kind: str, attrs: dict[str, Any]) -> None:
     names = [str(c.tensor("input")), str(c.tensor("weight"))]
     bias = c.tensor("bias")
     if bias is None:
@@ -151,7 +151,7 @@ def _with_channel_bias(c: Call, kind: str, attrs: dict[str, Any]) -> None:
         c.emit("bias", [inner, bias])
 
 
-def _batch_norm(c: Call) -> None:
+def _batch_norm(c: OperatorCall) -> None:
     x = str(c.tensor("input"))
     weights = [c.tensor(name) for name in ("weight", "bias")]
     running = [c.tensor(name) for name in ("running_mean", "running_var")]
@@ -169,7 +169,7 @@ def _batch_norm(c: Call) -> None:
 def _rows_norm(kind: str) -> Handler:
     """Layer norm and RMS norm over the last axes."""
 
-    def handle(c: Call) -> None:
+    def handle(c: OperatorCall) -> None:
         x = c.shape("input")
         rows = math.prod(x[: len(x) - len(c.args["normalized_shape"])])
         weights = [w for w in (c.tensor("weight"), c.tensor("bias")) if w is not None]
@@ -178,7 +178,7 @@ def _rows_norm(kind: str) -> Handler:
     return handle
 
 
-def _group_norm(c: Call) -> None:
+def _group_norm(c: OperatorCall) -> None:
     x = c.shape("input")
     groups = int(c.get("num_groups", c.get("group", x[1])))
     weights = [w for w in (c.tensor("weight"), c.tensor("bias")) if w is not None]
@@ -189,7 +189,7 @@ def _group_norm(c: Call) -> None:
 _CELLS = {"lstm": "lstm", "gru": "gru", "rnn_tanh": "rnn-tanh", "rnn_relu": "rnn-relu"}
 
 
-def _recurrent(c: Call) -> None:
+def _recurrent(c: OperatorCall) -> None:
     """Write a stack: for each layer and direction a product of the inputs, and the recurrence."""
     cell = _CELLS[c.source.rpartition(".")[2]]
     tape, packed = c.tape, "batch_sizes" in c.args
@@ -229,7 +229,7 @@ def _recurrent(c: Call) -> None:
 
 
 def _one_layer(
-    c: Call, x: str, weights: Sequence[str], sizes: tuple[int, int, int], cell: str, reverse: int
+    c: OperatorCall, x: str, weights: Sequence[str], sizes: tuple[int, int, int], cell: str, reverse: int
 ) -> str:
     n, time, width = sizes
     of_input, of_state, *biases = weights
@@ -246,7 +246,7 @@ def _one_layer(
     )
 
 
-def _cross_entropy(c: Call) -> None:
+def _cross_entropy(c: OperatorCall) -> None:
     """Softmax and negative log-likelihood over the classes, as one op."""
     x, target = str(c.tensor("self")), str(c.tensor("target"))
     logits = c.shape("self")
@@ -260,7 +260,7 @@ def _cross_entropy(c: Call) -> None:
 def _mean_of(which: str) -> Handler:
     """Return the handler of a loss of two tensors of one shape."""
 
-    def handle(c: Call) -> None:
+    def handle(c: OperatorCall) -> None:
         names = c.tensors()[:2]
         if c.get("reduction", 1) == 0 or which == "":
             inner = names if c.get("reduction", 1) == 0 else None
@@ -275,7 +275,7 @@ def _mean_of(which: str) -> Handler:
     return handle
 
 
-def _nll(c: Call) -> None:
+def _nll(c: OperatorCall) -> None:
     names = [str(c.tensor("self")), str(c.tensor("target"))]
     if c.get("reduction", 1) == 0:
         c.emit("negative-log-likelihood", names)
@@ -284,7 +284,7 @@ def _nll(c: Call) -> None:
         c.emit("mean", [c.emit_inner("negative-log-likelihood", names, shape)])
 
 
-def _ctc(c: Call) -> None:
+def _ctc(c: OperatorCall) -> None:
     c.emit("mean", [c.emit_inner("unknown", c.tensors()[:2], c.shape("log_probs"))])
 
 

@@ -9,22 +9,22 @@ import math
 from collections.abc import Iterable
 
 from ridgeline.workload.trace import windows
-from ridgeline.workload.trace.torch_capture import Call, Handler, kind_of, shape_of
+from ridgeline.workload.trace.torch_capture import OperatorCall, Handler, kind_of, shape_of
 from ridgeline.workload.trace.torch_names import FACTORIES, FUNCTIONS, VIEWS
 
 
-def _view(c: Call) -> None:
+def _view(c: OperatorCall) -> None:
     source = c.args["self"] if "self" in c.args else next(iter(c.args.values()))
     moved = kind_of(source) == kind_of(c.out)
     c.emit("view" if moved else "integer", [c.tape.name(source, c.layer)])
 
 
-def _stop(c: Call) -> None:
+def _stop(c: OperatorCall) -> None:
     c.emit("stop", c.tensors())
 
 
 def _function(kind: str) -> Handler:
-    def handle(c: Call) -> None:
+    def handle(c: OperatorCall) -> None:
         if c.get("dtype") is None and not c.tensors():
             c.constant()
             return
@@ -36,7 +36,7 @@ def _function(kind: str) -> Handler:
     return handle
 
 
-def unknown(c: Call) -> None:
+def unknown(c: OperatorCall) -> None:
     """Record an operator that nobody knows; `emit` prices it by its bytes, and says so."""
     if not c.tensors():
         c.constant()
@@ -47,7 +47,7 @@ def unknown(c: Call) -> None:
 def _binary(kind: str, with_number: str) -> Handler:
     """Addition and the like: of two tensors, or of a tensor and a number."""
 
-    def handle(c: Call) -> None:
+    def handle(c: OperatorCall) -> None:
         names, numbers = c.tensors(), [c.args.get("self"), c.args.get("other")]
         if kind_of(c.out) != "real":
             c.emit("integer", names)
@@ -60,7 +60,7 @@ def _binary(kind: str, with_number: str) -> Handler:
     return handle
 
 
-def _divide(c: Call) -> None:
+def _divide(c: OperatorCall) -> None:
     names, number = c.tensors(), c.args.get("other")
     if kind_of(c.out) != "real":
         c.emit("integer", names)
@@ -70,7 +70,7 @@ def _divide(c: Call) -> None:
         c.emit("divide" if len(names) == 2 else "reciprocal", names)
 
 
-def _power(c: Call) -> None:
+def _power(c: OperatorCall) -> None:
     names, exponent = c.tensors(), c.args.get("exponent")
     if len(names) == 2 or not isinstance(exponent, int | float):
         c.emit("power-of", names)
@@ -80,18 +80,18 @@ def _power(c: Call) -> None:
 
 
 def _addc(kind: str) -> Handler:
-    def handle(c: Call) -> None:
+    def handle(c: OperatorCall) -> None:
         x, a, b = (str(c.tensor(name)) for name in ("self", "tensor1", "tensor2"))
         c.emit("add", [x, c.emit_inner(kind, [a, b], shape_of(c.out))])
 
     return handle
 
 
-def _copy(c: Call) -> None:
+def _copy(c: OperatorCall) -> None:
     c.emit("view", [str(c.tensor("src"))])
 
 
-def _max(c: Call) -> None:
+def _max(c: OperatorCall) -> None:
     """Max and min: of all elements, of an axis with its position, or of two tensors."""
     if len(c.tensors()) == 2:
         c.emit("extremum", c.tensors())
@@ -99,7 +99,7 @@ def _max(c: Call) -> None:
         c.emit("peak" if isinstance(c.out, tuple | list) else "peaks", c.tensors()[:1])
 
 
-def _slice(c: Call) -> None:
+def _slice(c: OperatorCall) -> None:
     axis = c.get("dim", 0) % len(c.shape("self"))
     size = c.shape("self")[axis]
     start = c.get("start", c.get("index", 0))
@@ -115,12 +115,12 @@ def _slice(c: Call) -> None:
         c.emit("slice", x, axis=axis, start=start, length=length)
 
 
-def _split(c: Call) -> None:
+def _split(c: OperatorCall) -> None:
     c.emit("split" if len(c.out) > 1 else "view", [str(c.tensor("self"))],
            axis=c.get("dim", 0) % len(c.shape("self")))  # fmt: skip
 
 
-def _concat(c: Call) -> None:
+def _concat(c: OperatorCall) -> None:
     axis = c.get("dim", 0) % len(shape_of(c.out))
     parts = [t for t in c.args["tensors"] if t.numel()]
     stacked = c.source.endswith("stack")
@@ -134,7 +134,7 @@ def _concat(c: Call) -> None:
         c.emit("concat", names, axis=axis, sizes=tuple(sizes))
 
 
-def _pad(c: Call) -> None:
+def _pad(c: OperatorCall) -> None:
     out, x = shape_of(c.out), c.shape("self")
     mirrored = c.get("mode", "constant") != "constant" or "constant" not in c.source + "constant"
     if math.prod(out) < math.prod(x):
@@ -143,12 +143,12 @@ def _pad(c: Call) -> None:
         c.emit("rearrange" if mirrored else "pad", [str(c.tensor("self"))])
 
 
-def _dropped(c: Call) -> str:
+def _dropped(c: OperatorCall) -> str:
     """Return what dropout reads: ``input``, or ``self`` of the operators that work in place."""
     return str(c.tensor("input") or c.tensor("self"))
 
 
-def _dropout(c: Call) -> None:
+def _dropout(c: OperatorCall) -> None:
     x = _dropped(c)
     active = bool(c.get("train", True)) and float(c.get("p", 0.5)) > 0
     if active:
@@ -157,7 +157,7 @@ def _dropout(c: Call) -> None:
         c.emit("view", [x])
 
 
-def _channel_dropout(c: Call) -> None:
+def _channel_dropout(c: OperatorCall) -> None:
     """Drop whole channels: the mask has one element for each."""
     if not c.get("train", True) or not c.get("p", 0.5):
         c.emit("view", [_dropped(c)])
@@ -167,19 +167,19 @@ def _channel_dropout(c: Call) -> None:
     c.emit("multiply", [_dropped(c), mask])
 
 
-def _embedding(c: Call) -> None:
+def _embedding(c: OperatorCall) -> None:
     table, indices = str(c.tensor("weight")), str(c.tensor("indices"))
     c.emit("embedding", [indices, table], sparse=int(bool(c.get("sparse", False))))
 
 
 def _softmax(kind: str) -> Handler:
-    def handle(c: Call) -> None:
+    def handle(c: OperatorCall) -> None:
         c.emit(kind, [str(c.tensor("self"))], axis=c.get("dim", -1) % max(len(c.shape("self")), 1))
 
     return handle
 
 
-def _attention(c: Call) -> None:
+def _attention(c: OperatorCall) -> None:
     q, k, v = (c.shape(name) for name in ("query", "key", "value"))
     *lead, rows, size = q
     heads = lead[-1] if lead else 1
@@ -196,21 +196,21 @@ def _attention(c: Call) -> None:
     )  # fmt: skip
 
 
-def _flex_attention(c: Call) -> None:
+def _flex_attention(c: OperatorCall) -> None:
     """Attention whose scores a function changes: in full, whatever blocks a mask leaves out."""
     c.args.setdefault("scale", None)
     (c.out, *_) = c.out
     _attention(c)
 
 
-def _packed(c: Call) -> None:
+def _packed(c: OperatorCall) -> None:
     """Rows of sequences by timestep: an order of the same elements."""
     x = str(c.tensor("input"))
     c.tape.step("view", c.layer, (x,), (c.tape.made(c.out[0]),), c.source)
     c.tape.declare(c.out[1], "constant")
 
 
-def _unpacked(c: Call) -> None:
+def _unpacked(c: OperatorCall) -> None:
     x = str(c.tensor("data"))
     same = c.out[0].numel() == c.args["data"].numel()
     kind = "view" if same else "pad"
@@ -222,7 +222,7 @@ _MORE_OF_WINDOWS = (("padding", 0), ("dilation", 1))
 
 
 def _pool(kind: str) -> Handler:
-    def handle(c: Call) -> None:
+    def handle(c: OperatorCall) -> None:
         out = shape_of(c.out[0] if isinstance(c.out, tuple) else c.out)
         x = c.shape("self")
         dims = sum(ch.isdigit() and int(ch) for ch in c.source.partition("pool")[2][:2]) or 1
@@ -244,7 +244,7 @@ def _pool(kind: str) -> Handler:
     return handle
 
 
-def _resample(c: Call) -> None:
+def _resample(c: OperatorCall) -> None:
     nearest = "nearest" in c.source
     linear = "bilinear" in c.source
     kind = "nearest-upsample" if nearest else "bilinear-upsample" if linear else "resample"
@@ -260,7 +260,7 @@ def _all(names: Iterable[str], handler: Handler) -> dict[str, Handler]:
     return dict.fromkeys(names, handler)
 
 
-def _constant(c: Call) -> None:
+def _constant(c: OperatorCall) -> None:
     c.constant()
 
 

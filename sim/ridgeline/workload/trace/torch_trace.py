@@ -29,7 +29,7 @@ from ridgeline.workload.model import Model
 from ridgeline.workload.trace.ir import Capture, Origin, resolved
 from ridgeline.workload.trace.network import Attention, TraceWarning, traced_model
 from ridgeline.workload.trace.symbolic import merge
-from ridgeline.workload.trace.torch_capture import Listener, Tape, kind_of
+from ridgeline.workload.trace.torch_capture import Listener, TorchTape, kind_of
 from ridgeline.workload.trace.torch_gradients import without_gradients
 from ridgeline.workload.trace.torch_known import EVEN, masked
 from ridgeline.workload.trace.torch_layers import LAYERS
@@ -169,7 +169,7 @@ class Example:
         return self._capture(loss, name, batch)
 
     def _capture(self, loss: Any, name: str, batch: int) -> Capture:
-        tape, fake = Tape(), FakeTensorMode(allow_non_fake_inputs=True)
+        tape, fake = TorchTape(), FakeTensorMode(allow_non_fake_inputs=True)
         listener = Listener(tape, fake, HANDLERS, unknown, self.mask_share)
         mode = torch.enable_grad() if self.differentiates else torch.inference_mode()
         if self.differentiates:
@@ -198,7 +198,7 @@ class Example:
         notes = tuple(listener.known.notes)
         return Capture(dict(tape.values), tuple(tape.steps), result, batch, notes)
 
-    def _fake_inputs(self, tape: Tape, batch: int) -> Any:
+    def _fake_inputs(self, tape: TorchTape, batch: int) -> Any:
         leaves = list(self.leaves)
         for i, axis in self.axes.items():
             shape = list(leaves[i].shape)
@@ -262,7 +262,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _fake_state(
-    module: Any, tape: Tape, listener: Listener, differentiates: bool
+    module: Any, tape: TorchTape, listener: Listener, differentiates: bool
 ) -> dict[str, Any]:
     """Fake parameters and buffers; shared ones are shared, and have their first name."""
     state: dict[str, Any] = {}
@@ -284,7 +284,7 @@ def _fake_state(
     return state
 
 
-def _loss_of(output: Any, loss: Any, tape: Tape) -> Any:
+def _loss_of(output: Any, loss: Any, tape: TorchTape) -> Any:
     """Return the scalar that is minimised."""
     if callable(loss):
         return _criterion(output, loss, tape)
@@ -305,7 +305,7 @@ def _loss_of(output: Any, loss: Any, tape: Tape) -> Any:
     return total
 
 
-def _criterion(output: Any, loss: Callable[..., Any], tape: Tape) -> Any:
+def _criterion(output: Any, loss: Callable[..., Any], tape: TorchTape) -> Any:
     """Call a function of the output, or a criterion of output and target."""
     called = loss.forward if isinstance(loss, torch.nn.Module) else loss
     required = [
@@ -353,7 +353,7 @@ def _outputs(output: Any) -> list[Any]:
     return found
 
 
-def _one_loss(x: Any, loss: str | None, tape: Tape, labels: str) -> Any:
+def _one_loss(x: Any, loss: str | None, tape: TorchTape, labels: str) -> Any:
     alone = x.ndim < 2 or (x.shape[-1] == 1 and x.ndim < 4)
     if loss is None:
         loss = "bce" if alone else "cross-entropy"
@@ -366,7 +366,7 @@ def _one_loss(x: Any, loss: str | None, tape: Tape, labels: str) -> Any:
     return functional.cross_entropy(x.reshape(-1, x.shape[-1]), target.reshape(-1))
 
 
-def _target(x: Any, tape: Tape, name: str, axis: int | None) -> Any:
+def _target(x: Any, tape: TorchTape, name: str, axis: int | None) -> Any:
     """Declare what an output is compared with: classes along an axis, or numbers like it."""
     shape = [size for i, size in enumerate(x.shape) if i != axis]
     target = torch.empty(shape, dtype=x.dtype if axis is None else torch.int64)

@@ -24,14 +24,14 @@ from ridgeline.parallel.stages.schedules.slots import (
     PHASES,
     Orders,
     Phase,
-    Schedule,
+    PipelineSchedule,
     Slot,
     SlotArrays,
     one_forward_one_backward,
     slot_arrays,
 )
 
-SCHEDULES: Mapping[str, Schedule] = MappingProxyType(
+SCHEDULES: Mapping[str, PipelineSchedule] = MappingProxyType(
     {
         module.SCHEDULE.name: module.SCHEDULE
         for module in (
@@ -55,7 +55,7 @@ __all__ = [
     "SCHEDULES",
     "Orders",
     "Phase",
-    "Schedule",
+    "PipelineSchedule",
     "Slot",
     "SlotArrays",
     "find",
@@ -65,7 +65,7 @@ __all__ = [
 ]
 
 
-def find(name: str) -> Schedule:
+def find(name: str) -> PipelineSchedule:
     """Return a schedule by name.
 
     Raises

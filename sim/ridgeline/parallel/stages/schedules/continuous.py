@@ -6,9 +6,9 @@ A micro-batch may meet newer weights in its backward than in its forward pass.
 from __future__ import annotations
 
 from ridgeline.parallel.stages.schedules import one_f_one_b
-from ridgeline.parallel.stages.schedules.slots import Schedule
+from ridgeline.parallel.stages.schedules.slots import PipelineSchedule
 
-SCHEDULE = Schedule(
+SCHEDULE = PipelineSchedule(
     name="continuous",
     source="Li and Pedram, CATERPILLAR, ASAP 2017, arXiv:1706.00517, section 3 (continuous"
     " propagation, and its sum of L - i + 1 activations)",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ridgeline.parallel.stages.schedules.slots import Schedule, SlotArrays
+from ridgeline.parallel.stages.schedules.slots import PipelineSchedule, SlotArrays
 
 
 def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
@@ -18,7 +18,7 @@ def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
     )
 
 
-SCHEDULE = Schedule(
+SCHEDULE = PipelineSchedule(
     name="gpipe",
     source="Huang et al., GPipe, NeurIPS 2019, arXiv:1811.06965, section 2.3: a share of"
     " (K - 1) / (M + K - 1) is idle",

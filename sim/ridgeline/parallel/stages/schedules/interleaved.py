@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ridgeline.parallel.stages.schedules.slots import Schedule, SlotArrays, one_forward_one_backward
+from ridgeline.parallel.stages.schedules.slots import PipelineSchedule, SlotArrays, one_forward_one_backward
 
 
 def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
@@ -24,7 +24,7 @@ def in_flight(stage: int, stages: int, micro_batches: int, chunks: int) -> int:
     return min(2 * (stages - 1 - stage) + (chunks - 1) * stages + 1, micro_batches * chunks)
 
 
-SCHEDULE = Schedule(
+SCHEDULE = PipelineSchedule(
     name="interleaved",
     source="Narayanan et al., SC 2021, arXiv:2104.04473, section 2.2.2; its activations:"
     " Korthikanti et al., arXiv:2205.05198, section 4.2.3",

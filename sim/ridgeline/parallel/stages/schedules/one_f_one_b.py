@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ridgeline.parallel.stages.schedules.slots import Schedule, SlotArrays, one_forward_one_backward
+from ridgeline.parallel.stages.schedules.slots import PipelineSchedule, SlotArrays, one_forward_one_backward
 
 
 def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
@@ -27,7 +27,7 @@ def bubble_s(
     return (stages - 1) * (forward_s + backward_s + weight_s)
 
 
-SCHEDULE = Schedule(
+SCHEDULE = PipelineSchedule(
     name="1f1b",
     source="Narayanan et al., Efficient large-scale language model training on GPU clusters, SC"
     " 2021, arXiv:2104.04473, section 2.2.1 (PipeDream-Flush)",

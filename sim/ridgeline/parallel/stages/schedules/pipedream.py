@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ridgeline.parallel.stages.schedules import one_f_one_b
-from ridgeline.parallel.stages.schedules.slots import Schedule
+from ridgeline.parallel.stages.schedules.slots import PipelineSchedule
 
-SCHEDULE = Schedule(
+SCHEDULE = PipelineSchedule(
     name="pipedream",
     source="Narayanan et al., PipeDream, SOSP 2019, sections 3.2 and 3.3 (weight stashing)",
     order=one_f_one_b.order,

@@ -18,7 +18,7 @@ SAME_S = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Times:
+class PassTimes:
     """Seconds of the passes of one micro-batch on one chunk of a stage, and of a message.
 
     Attributes
@@ -93,7 +93,7 @@ class Player:
     """
 
     def __init__(
-        self, stages: int, micro_batches: int, times: Times, rule: Rule, *,
+        self, stages: int, micro_batches: int, times: PassTimes, rule: Rule, *,
         turns: bool = False, weight_share: float = 1.0,
     ) -> None:  # fmt: skip
         self.times, self.rule, self.weight_share = times, rule, weight_share

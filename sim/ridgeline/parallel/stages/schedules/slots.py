@@ -52,7 +52,7 @@ class Bubble(Protocol):
         """Return it; times are of one micro-batch on one stage, all its chunks together."""
 
 
-class Count(Protocol):
+class StageCount(Protocol):
     """A number for one stage, from 0."""
 
     def __call__(self, stage: int, stages: int, micro_batches: int, chunks: int) -> int:
@@ -60,7 +60,7 @@ class Count(Protocol):
 
 
 @dataclass(frozen=True)
-class Schedule:
+class PipelineSchedule:
     """A pipeline schedule: call it for the order of every stage.
 
     Attributes
@@ -96,13 +96,13 @@ class Schedule:
     source: str
     order: Callable[[int, int, int], SlotArrays]
     bubble_s: Bubble
-    in_flight: Count
-    weight_versions: Count = lambda stage, stages, micro_batches, chunks: 1
+    in_flight: StageCount
+    weight_versions: StageCount = lambda stage, stages, micro_batches, chunks: 1
     splits_backward: bool = False
     flushes: bool = True
     interleaves: bool = False
     turns: bool = False
-    carried: Count = lambda stage, stages, micro_batches, chunks: 0
+    carried: StageCount = lambda stage, stages, micro_batches, chunks: 0
 
     def __call__(self, stages: int, micro_batches: int, chunks: int = 1) -> Orders:
         """Return the order of every stage.

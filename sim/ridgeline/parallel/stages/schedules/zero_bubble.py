@@ -6,7 +6,7 @@ With no more activations held than the first stage of 1F1B holds.
 from __future__ import annotations
 
 from ridgeline.parallel.stages.schedules.one_f_one_b import warm_ups
-from ridgeline.parallel.stages.schedules.slots import Schedule, SlotArrays, one_forward_one_backward
+from ridgeline.parallel.stages.schedules.slots import PipelineSchedule, SlotArrays, one_forward_one_backward
 
 
 def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
@@ -26,7 +26,7 @@ def bubble_s(
     return (stages - 1) * max(forward_s + backward_s - weight_s, forward_s, backward_s)
 
 
-SCHEDULE = Schedule(
+SCHEDULE = PipelineSchedule(
     name="zero-bubble",
     source="Qi, Wan, Huang and Lin, Zero bubble pipeline parallelism, ICLR 2024, arXiv:2401.10241,"
     " section 2.1 (ZB-H1) and table 1",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 
-from ridgeline.parallel.stages.schedules.player import Player, Times, Waiting
+from ridgeline.parallel.stages.schedules.player import Player, PassTimes, Waiting
 from ridgeline.parallel.stages.schedules.slots import Orders, Phase, Slot
 
 NAME = "zero-bubble-2p"
@@ -27,7 +27,7 @@ def weight_share(heads: float, positions: float, hidden: float) -> float:
 
 
 @lru_cache(maxsize=64)
-def order(stages: int, micro_batches: int, times: Times, share: float) -> Orders:
+def order(stages: int, micro_batches: int, times: PassTimes, share: float) -> Orders:
     """Return the order of every stage: the better of two, strictly in turn or not.
 
     Parameters

@@ -9,7 +9,7 @@ stages at once in between: the paper checks sums over all gradients (norms, over
 
 from __future__ import annotations
 
-from ridgeline.parallel.stages.schedules.slots import Schedule, SlotArrays, one_forward_one_backward
+from ridgeline.parallel.stages.schedules.slots import PipelineSchedule, SlotArrays, one_forward_one_backward
 
 
 def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
@@ -29,7 +29,7 @@ def bubble_s(
     return (stages - 1) * max(forward_s + backward_s - 2 * weight_s, 0.0)
 
 
-SCHEDULE = Schedule(
+SCHEDULE = PipelineSchedule(
     name="zero-bubble-h2",
     source="Qi, Wan, Huang and Lin, Zero bubble pipeline parallelism, ICLR 2024, arXiv:2401.10241,"
     " section 2.2 (ZB-H2) and table 1",

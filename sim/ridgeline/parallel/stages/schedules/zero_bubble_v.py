@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from functools import lru_cache, partial
 
-from ridgeline.parallel.stages.schedules.player import Player, Times, Waiting
-from ridgeline.parallel.stages.schedules.slots import Phase, Schedule, Slot, SlotArrays, slot_arrays
+from ridgeline.parallel.stages.schedules.player import Player, PassTimes, Waiting
+from ridgeline.parallel.stages.schedules.slots import Phase, PipelineSchedule, Slot, SlotArrays, slot_arrays
 
 _FIRST: tuple[tuple[Phase, int], ...] = (("F", 0), ("B", 0), ("F", 1), ("B", 1))
 """What a stage takes before what else, of all that has come."""
@@ -19,7 +19,7 @@ _FIRST: tuple[tuple[Phase, int], ...] = (("F", 0), ("B", 0), ("F", 1), ("B", 1))
 @lru_cache(maxsize=64)
 def _order(stages: int, micro_batches: int) -> SlotArrays:
     rule = partial(_rule, limit=2 * stages)
-    player = Player(stages, micro_batches, Times(), rule, turns=True)
+    player = Player(stages, micro_batches, PassTimes(), rule, turns=True)
     player.play()
     return slot_arrays(player.orders)
 
@@ -59,7 +59,7 @@ def bubble_s(
     return (stages - 1) * forward_s / 2
 
 
-SCHEDULE = Schedule(
+SCHEDULE = PipelineSchedule(
     name="zero-bubble-v",
     source="Qi, Wan, Huang and Lin, Zero bubble pipeline parallelism, ICLR 2024, arXiv:2401.10241,"
     " section 6 (ZB-V)",

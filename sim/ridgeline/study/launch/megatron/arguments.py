@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ridgeline.errors import ConfigError
-from ridgeline.study.launch.job import Draft
+from ridgeline.study.launch.job import LaunchDraft
 from ridgeline.study.launch.options import found_in
 
 
@@ -17,7 +17,7 @@ from ridgeline.study.launch.options import found_in
 class Arguments:
     """Arguments by their names as Megatron keeps them, over a draft with the names of its file."""
 
-    draft: Draft
+    draft: LaunchDraft
     names: dict[str, str] = field(default_factory=dict)
     tables: Sequence[str] = ("megatron",)
     uneven_stages: bool = False

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ridgeline.study.launch import shape
-from ridgeline.study.launch.job import Draft
+from ridgeline.study.launch.job import LaunchDraft
 from ridgeline.study.launch.megatron.arguments import Arguments
 
 
-def field_of(draft: Draft, part: str, name: str) -> Any:
+def field_of(draft: LaunchDraft, part: str, name: str) -> Any:
     """Return a field of the network as the draft has it, of its fields or of the catalogue."""
     if isinstance(draft.model_fields.get(part), Mapping):
         return draft.model_fields[part].get(name)
@@ -22,12 +22,12 @@ def field_of(draft: Draft, part: str, name: str) -> Any:
     return shape.shapes().get(draft.model, {}).get(f"{part}.{name}")
 
 
-def has_mixture(draft: Draft) -> bool:
+def has_mixture(draft: LaunchDraft) -> bool:
     """Tell whether the network of a draft has experts."""
     return field_of(draft, "mixture", "experts") is not None
 
 
-def layers_of(draft: Draft) -> int | None:
+def layers_of(draft: LaunchDraft) -> int | None:
     """Return how many layers the network of a draft has."""
     if "layers" in draft.model_fields:
         return int(draft.model_fields["layers"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ridgeline.parallel.recomputing.modules import JOINED, MODULES
-from ridgeline.study.launch.job import Draft
+from ridgeline.study.launch.job import LaunchDraft
 from ridgeline.study.launch.megatron.arguments import Arguments
 from ridgeline.study.launch.megatron.layout import field_of, has_mixture, layers_of, parts_of
 
@@ -193,7 +193,7 @@ def _precision(args: Arguments) -> None:
     p["precision"] = base
 
 
-def fp8_precision(draft: Draft, recipe: str) -> str:
+def fp8_precision(draft: LaunchDraft, recipe: str) -> str:
     """Return the precision of products in 8 bits by the way in which they are scaled."""
     match recipe.lower().replace("-", "_"):
         case "delayed":

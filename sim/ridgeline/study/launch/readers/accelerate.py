@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 
 from ridgeline.study.launch import accelerate, batch, tables
-from ridgeline.study.launch.job import Draft, LaunchJob
+from ridgeline.study.launch.job import LaunchDraft, LaunchJob
 from ridgeline.study.launch.registry import reader
-from ridgeline.study.launch.sources import Source
+from ridgeline.study.launch.sources import LaunchSource
 
 _NAME = "accelerate"
 _WHERE: batch.Where = {
@@ -38,9 +38,9 @@ def _recognises(text: str, suffix: str) -> float:
 
 
 @reader(_NAME, _recognises)
-def read(source: Source) -> LaunchJob:
+def read(source: LaunchSource) -> LaunchJob:
     """Read a configuration file of accelerate."""
-    draft = Draft(source, _NAME)
+    draft = LaunchDraft(source, _NAME)
     tables.say_all(draft, source.yaml)
     micro, accumulation = accelerate.fill(draft)
     batch.settle(draft, micro, accumulation, _WHERE)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 
 from ridgeline.study.launch import batch, huggingface, tables
-from ridgeline.study.launch.job import Draft, LaunchJob
+from ridgeline.study.launch.job import LaunchDraft, LaunchJob
 from ridgeline.study.launch.registry import reader
-from ridgeline.study.launch.sources import Source
+from ridgeline.study.launch.sources import LaunchSource
 
 _NAME = "alignment_handbook"
 _WHERE: batch.Where = {"global_batch": ("per_device_train_batch_size",)}
@@ -29,9 +29,9 @@ def _recognises(text: str, suffix: str) -> float:
 
 
 @reader(_NAME, _recognises)
-def read(source: Source) -> LaunchJob:
+def read(source: LaunchSource) -> LaunchJob:
     """Read a recipe."""
-    draft = Draft(source, _NAME)
+    draft = LaunchDraft(source, _NAME)
     tables.say_all(draft, source.yaml)
     huggingface.refuse_preferences(draft)
     lengths = [tables.count(draft, name, "model sequence={}") for name in _SEQUENCE]
@@ -48,7 +48,7 @@ def read(source: Source) -> LaunchJob:
     return draft.job()
 
 
-def _of_dtype(draft: Draft) -> None:
+def _of_dtype(draft: LaunchDraft) -> None:
     word = tables.word(draft, "torch_dtype", "weights in {}") or tables.word(
         draft, "dtype", "weights in {}"
     )

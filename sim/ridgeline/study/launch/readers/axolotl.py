@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 
 from ridgeline.study.launch import adapters, batch, deepspeed, fsdp, huggingface, optimizers, tables
-from ridgeline.study.launch.job import Draft, LaunchJob
+from ridgeline.study.launch.job import LaunchDraft, LaunchJob
 from ridgeline.study.launch.registry import reader
-from ridgeline.study.launch.sources import Source
+from ridgeline.study.launch.sources import LaunchSource
 
 _NAME = "axolotl"
 _MESH = {
@@ -37,9 +37,9 @@ def _recognises(text: str, suffix: str) -> float:
 
 
 @reader(_NAME, _recognises)
-def read(source: Source) -> LaunchJob:
+def read(source: LaunchSource) -> LaunchJob:
     """Read a configuration of axolotl."""
-    draft = Draft(source, _NAME)
+    draft = LaunchDraft(source, _NAME)
     tables.say_all(draft, source.yaml)
     _refuse(draft)
     sequence = tables.count(draft, "sequence_len", "model sequence={}") or 512
@@ -63,7 +63,7 @@ def read(source: Source) -> LaunchJob:
     return draft.job()
 
 
-def _refuse(draft: Draft) -> None:
+def _refuse(draft: LaunchDraft) -> None:
     for name, reason in tables.table(_NAME)["refused"].items():
         inside = next((each for each in draft.said if each.startswith(f"{name}.")), None)
         off = str(draft.value(name)).strip().lower() in {"none", "false", "", "{}", "[]", "0"}
@@ -82,7 +82,7 @@ def _refuse(draft: Draft) -> None:
             draft.note(f"{name} is not modelled: the network runs as a whole")
 
 
-def _unfrozen(draft: Draft) -> None:
+def _unfrozen(draft: LaunchDraft) -> None:
     patterns = [str(each) for each in draft.value("unfrozen_parameters")]
     whole = any(
         re.fullmatch(r"\^?(model\.)?(language_model\.)?(\.?\*)?\$?", each) for each in patterns
@@ -92,7 +92,7 @@ def _unfrozen(draft: Draft) -> None:
     draft.ignore("unfrozen_parameters", became="all weights of the language model are trained")
 
 
-def _engine(draft: Draft) -> deepspeed.Batch:
+def _engine(draft: LaunchDraft) -> deepspeed.Batch:
     at = next((name for name in draft.said if name.startswith("fsdp_config.")), None)
     at = at or next((name for name in ("fsdp", "fsdp_version") if draft.value(name)), None)
     engine = draft.value("deepspeed")
@@ -112,7 +112,7 @@ def _engine(draft: Draft) -> deepspeed.Batch:
     return deepspeed.Batch(None, None, None)
 
 
-def _switches(draft: Draft) -> tuple[str, str]:
+def _switches(draft: LaunchDraft) -> tuple[str, str]:
     if "bf16" not in draft and "fp16" not in draft and "bfloat16" not in draft:
         draft.say("bf16", "auto")
     bf16 = "bfloat16" if draft.flag("bfloat16", "plan.precision=bf16-mixed: {}") else "bf16"
@@ -120,13 +120,13 @@ def _switches(draft: Draft) -> tuple[str, str]:
     return bf16, fp16
 
 
-def _names(draft: Draft) -> dict[str, str]:
+def _names(draft: LaunchDraft) -> dict[str, str]:
     others = ("sequence_parallel_degree", "context_parallel.size")
     context = next((name for name in others if name in draft), _MESH["context"])
     return {**_MESH, "context": context}
 
 
-def _software(draft: Draft) -> None:
+def _software(draft: LaunchDraft) -> None:
     if draft.plan.get("context", 1) > 1:
         word = tables.word(draft, "ring_attn_func", "plan.cp_comm_type: {}")
         backend = tables.word(draft, "context_parallel.backend", "plan.cp_comm_type: {}")
@@ -157,7 +157,7 @@ def _software(draft: Draft) -> None:
         draft.software_settings["kernels.cross_entropy"] = "fused"
 
 
-def _adapters(draft: Draft) -> None:
+def _adapters(draft: LaunchDraft) -> None:
     kind = tables.word(draft, "adapter", "adapters: {}")
     bits = 4 if draft.flag("load_in_4bit", "frozen weights of 4 bits: {}") else 16
     bits = 8 if draft.flag("load_in_8bit", "frozen weights of 8 bits: {}") else bits
@@ -200,7 +200,7 @@ def _adapters(draft: Draft) -> None:
         adapters.frozen_bits(draft, min(bits, 4 if kind == "qlora" else bits))
 
 
-def _recompute(draft: Draft) -> None:
+def _recompute(draft: LaunchDraft) -> None:
     word = tables.word(draft, "gradient_checkpointing", "plan.recompute: {}")
     draft.plan.setdefault("recompute", "none")
     offload = str(draft.value("activation_offloading")).lower()
@@ -211,7 +211,7 @@ def _recompute(draft: Draft) -> None:
         draft.plan["offload"] = "all"
 
 
-def _batch(draft: Draft, engine: deepspeed.Batch) -> tuple[int | None, int | None]:
+def _batch(draft: LaunchDraft, engine: deepspeed.Batch) -> tuple[int | None, int | None]:
     micro = tables.count(draft, "micro_batch_size", "plan.micro_batch={}")
     accumulation = tables.count(draft, "gradient_accumulation_steps", "accumulation of {}")
     total = tables.count(draft, "batch_size", "plan.global_batch={}")

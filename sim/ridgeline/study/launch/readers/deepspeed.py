@@ -25,7 +25,7 @@ from ridgeline.study.launch import (
     optimizers,
     tables,
 )
-from ridgeline.study.launch.job import Draft, LaunchJob
+from ridgeline.study.launch.job import LaunchDraft, LaunchJob
 from ridgeline.study.launch.launching import (
     Launch,
     choices,
@@ -36,8 +36,8 @@ from ridgeline.study.launch.launching import (
 )
 from ridgeline.study.launch.options import canonical
 from ridgeline.study.launch.registry import reader
-from ridgeline.study.launch.shell import Script, follow
-from ridgeline.study.launch.sources import PLACEHOLDER, Source, leaves, plain
+from ridgeline.study.launch.shell import ScriptFindings, follow
+from ridgeline.study.launch.sources import PLACEHOLDER, LaunchSource, leaves, plain
 
 _NAME = "deepspeed"
 _WHERE: batch.Where = {
@@ -90,13 +90,13 @@ def _recognises(text: str, suffix: str) -> float:
 
 
 @reader(_NAME, _recognises, lambda source: choices(source, _PROGRAM))
-def read(source: Source) -> LaunchJob:
+def read(source: LaunchSource) -> LaunchJob:
     """Read a configuration of DeepSpeed, or a script that starts a program with it."""
     return _configuration(source) if source.suffix == ".json" else _script(source)
 
 
-def _configuration(source: Source) -> LaunchJob:
-    draft = Draft(source, _NAME)
+def _configuration(source: LaunchSource) -> LaunchJob:
+    draft = LaunchDraft(source, _NAME)
     _say(draft, _filled(source), "")
     found = deepspeed.take(draft)
     _fill(draft, found)
@@ -109,12 +109,12 @@ def _configuration(source: Source) -> LaunchJob:
     return draft.job(networkless=True)
 
 
-def _open(draft: Draft, names: tuple[str, ...]) -> bool:
+def _open(draft: LaunchDraft, names: tuple[str, ...]) -> bool:
     """Tell whether a trainer fills in one of the settings ("auto")."""
     return any(str(draft.value(name)).lower() == "auto" for name in names)
 
 
-def _filled(source: Source) -> Source:
+def _filled(source: LaunchSource) -> LaunchSource:
     """Return a template with the values that the user gives for its placeholders."""
 
     def value(found: re.Match[str]) -> str:
@@ -128,7 +128,7 @@ def _filled(source: Source) -> Source:
     return replace(source, text=re.sub(r"\$\{?(\w+)\}?", value, source.text))
 
 
-def _say(draft: Draft, source: Source, prefix: str) -> None:
+def _say(draft: LaunchDraft, source: LaunchSource, prefix: str) -> None:
     data = source.json
     if not isinstance(data, dict):
         raise source.error("expected a mapping of settings", 1)
@@ -145,7 +145,7 @@ def _line(text: str, key: str, within: str) -> int:
     return text.count("\n", 0, max(start, 0) + found.start()) + 1 if found else 0
 
 
-def _fill(draft: Draft, found: deepspeed.Batch) -> None:
+def _fill(draft: LaunchDraft, found: deepspeed.Batch) -> None:
     """Fill the batch as DeepSpeed completes it: what is left open follows from the others."""
     draft.plan["global_batch"] = found.total
     accumulation = found.accumulation
@@ -164,12 +164,12 @@ def _fill(draft: Draft, found: deepspeed.Batch) -> None:
         draft.plan["micro_batch"] = micro
 
 
-def _script(source: Source) -> LaunchJob:
+def _script(source: LaunchSource) -> LaunchJob:
     source, given = _without_arguments(source)
     script = follow(source)
     launch = _launch(source, script)
     before, after = launch_options(launch)
-    draft = Draft(source, _NAME)
+    draft = LaunchDraft(source, _NAME)
     if given:
         draft.note(
             f"arguments of the script that are not given ({', '.join(given)}): its own values"
@@ -215,7 +215,7 @@ def _script(source: Source) -> LaunchJob:
     return draft.job()
 
 
-def _without_arguments(source: Source) -> tuple[Source, list[str]]:
+def _without_arguments(source: LaunchSource) -> tuple[LaunchSource, list[str]]:
     """Leave out the arguments of a script that it has values of its own for, if none is given."""
     left: dict[str, str] = {}
     for name, number in re.findall(r"""(?m)^\s*(\w+)=["']?\$\{?(\d)\}?["']?\s*$""", source.text):
@@ -227,31 +227,31 @@ def _without_arguments(source: Source) -> tuple[Source, list[str]]:
     return replace(source, set_={**left, **source.set_}), names
 
 
-def _launch(source: Source, script: Script) -> Launch:
+def _launch(source: LaunchSource, script: ScriptFindings) -> Launch:
     found = launches(script, _PROGRAM)
     if not found:
         raise source.error("no training program is started here")
     return chosen(source, found)
 
 
-def _refuse(draft: Draft, launch: Launch) -> None:
+def _refuse(draft: LaunchDraft, launch: Launch) -> None:
     huggingface.refuse_preferences(draft)
     program = PLACEHOLDER.sub("", launch.program).lower()
     if re.search(r"(inference|generat|eval|serve|chatbot|predict)\w*\.py$", program):
         raise draft.source.error(f"{program} does not train", launch.line)
 
 
-def _first(draft: Draft, names: tuple[str, ...], became: str) -> int | None:
+def _first(draft: LaunchDraft, names: tuple[str, ...], became: str) -> int | None:
     counts = [tables.count(draft, name, became) for name in names]
     return next((count for count in counts if count), None)
 
 
-def _same(draft: Draft, mine: int | None, other: int | None, names: tuple[str, ...]) -> None:
+def _same(draft: LaunchDraft, mine: int | None, other: int | None, names: tuple[str, ...]) -> None:
     if None not in {mine, other} and mine != other:
         raise draft.error(f"{mine} here, {other} in DeepSpeed's settings", draft.placed(names))
 
 
-def _engine(draft: Draft, script: Script) -> deepspeed.Batch:
+def _engine(draft: LaunchDraft, script: ScriptFindings) -> deepspeed.Batch:
     """Read DeepSpeed's configuration: what the script writes, or a file that lies beside it."""
     draft.software = "deepspeed"
     if (path := draft.text("config_file", "accelerate's configuration {}")) is not None:
@@ -276,7 +276,7 @@ def _engine(draft: Draft, script: Script) -> deepspeed.Batch:
     )
 
 
-def _engine_at(draft: Draft, script: Script, value: str, name: str) -> deepspeed.Batch:
+def _engine_at(draft: LaunchDraft, script: ScriptFindings, value: str, name: str) -> deepspeed.Batch:
     wanted = _SIGNS.sub("", plain(value)).rpartition("/")[2]
     for file, text in script.documents.items():
         if _written(script, value, file):
@@ -285,11 +285,11 @@ def _engine_at(draft: Draft, script: Script, value: str, name: str) -> deepspeed
                     f"DeepSpeed's settings depend on {plain(hole['name'])}, which is not given: the"
                     " last that the script writes count"
                 )
-            _say_json(draft, Source(draft.source.file, text, draft.source.set_), name)
+            _say_json(draft, LaunchSource(draft.source.file, text, draft.source.set_), name)
             return deepspeed.take(draft, "deepspeed:")
     beside = Path(draft.source.file).parent / wanted
     if beside.is_file():
-        _say_json(draft, Source(str(beside), read_text(beside), draft.source.set_), name)
+        _say_json(draft, LaunchSource(str(beside), read_text(beside), draft.source.set_), name)
         return deepspeed.take(draft, "deepspeed:")
     raise draft.error(
         f"DeepSpeed's settings are in {wanted}, which the script does not write and which does not"
@@ -298,13 +298,13 @@ def _engine_at(draft: Draft, script: Script, value: str, name: str) -> deepspeed
     )
 
 
-def _written(script: Script, value: str, file: str) -> bool:
+def _written(script: ScriptFindings, value: str, file: str) -> bool:
     """Tell whether a setting names a file that the script writes, as far as both are known."""
     name, other = (_SIGNS.sub("", plain(text)) for text in (value, file))
     return name.rpartition("/")[2] == other.rpartition("/")[2]
 
 
-def _say_json(draft: Draft, source: Source, name: str) -> None:
+def _say_json(draft: LaunchDraft, source: LaunchSource, name: str) -> None:
     if (hole := PLACEHOLDER.search(source.text)) is not None:
         raise draft.error(
             f"the settings that the script writes depend on {hole['name']}; give it:"
@@ -319,7 +319,7 @@ def _say_json(draft: Draft, source: Source, name: str) -> None:
         draft.say("deepspeed:" + ".".join(str(part) for part in location), value)
 
 
-def _precision(draft: Draft) -> None:
+def _precision(draft: LaunchDraft) -> None:
     word = tables.word(draft, "dtype", "plan.precision: {}")
     if word in {"bf16", "bfloat16", "fp16", "float16"}:
         draft.plan["precision"] = "bf16-mixed" if word.startswith("b") else "fp16-mixed"
@@ -332,7 +332,7 @@ def _precision(draft: Draft) -> None:
         huggingface.precision(draft, "bf16", "fp16")
 
 
-def _chat(draft: Draft) -> None:
+def _chat(draft: LaunchDraft) -> None:
     """Read adapters as DeepSpeed-Chat's programs take them."""
     rank = tables.count(draft, "lora_dim", "model adapters.rank={}") if _has_rank(draft) else None
     if rank is None:
@@ -348,11 +348,11 @@ def _chat(draft: Draft) -> None:
         draft.note("embedding, norms and classifier, which are trained there, too, are frozen here")
 
 
-def _has_rank(draft: Draft) -> bool:
+def _has_rank(draft: LaunchDraft) -> bool:
     return str(draft.value("lora_dim")) not in {"None", "0"}
 
 
-def _of_trainer(draft: Draft) -> None:
+def _of_trainer(draft: LaunchDraft) -> None:
     huggingface.lora(draft)
     for name in _RECOMPUTE:
         if draft.flag(name, "plan.recompute=full: {}"):

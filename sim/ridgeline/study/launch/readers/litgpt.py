@@ -10,9 +10,9 @@ import re
 from typing import Any
 
 from ridgeline.study.launch import adapters, batch, huggingface, optimizers, shape, tables
-from ridgeline.study.launch.job import Draft, LaunchJob
+from ridgeline.study.launch.job import LaunchDraft, LaunchJob
 from ridgeline.study.launch.registry import reader
-from ridgeline.study.launch.sources import Source
+from ridgeline.study.launch.sources import LaunchSource
 
 _NAME = "litgpt"
 _WHERE: batch.Where = {
@@ -45,9 +45,9 @@ def _recognises(text: str, suffix: str) -> float:
 
 
 @reader(_NAME, _recognises)
-def read(source: Source) -> LaunchJob:
+def read(source: LaunchSource) -> LaunchJob:
     """Read a configuration of LitGPT."""
-    draft = Draft(source, _NAME)
+    draft = LaunchDraft(source, _NAME)
     tables.say_all(draft, source.yaml)
     pretrains = "checkpoint_dir" not in draft
     _network(draft)
@@ -71,7 +71,7 @@ def read(source: Source) -> LaunchJob:
     return draft.job()
 
 
-def _network(draft: Draft) -> None:
+def _network(draft: LaunchDraft) -> None:
     length = tables.count(draft, "train.max_seq_length", "model sequence={}")
     own = [name for name in draft.said if name.startswith("model_config.")]
     if own:
@@ -94,7 +94,7 @@ def _network(draft: Draft) -> None:
         draft.model_fields["tied"] = True
 
 
-def _described(draft: Draft, length: int | None) -> None:
+def _described(draft: LaunchDraft, length: int | None) -> None:
     def whole(name: str, default: int | None = None) -> int:
         found = tables.count(draft, f"model_config.{name}", f"model {name}={{}}") or default
         if found is None:
@@ -152,7 +152,7 @@ def _described(draft: Draft, length: int | None) -> None:
         draft.note(note)
 
 
-def _program(draft: Draft, pretrains: bool, nodes: int, each: int | None) -> None:
+def _program(draft: LaunchDraft, pretrains: bool, nodes: int, each: int | None) -> None:
     """Fill what LitGPT does on several devices: FSDP, and recomputation where it fine-tunes."""
     plan = draft.plan
     plan["recompute"] = "none"
@@ -170,7 +170,7 @@ def _program(draft: Draft, pretrains: bool, nodes: int, each: int | None) -> Non
         draft.note("LitGPT recomputes every block where it fine-tunes on several devices")
 
 
-def _precision(draft: Draft) -> None:
+def _precision(draft: LaunchDraft) -> None:
     word = (draft.text("precision", "plan.precision: {}") or "bf16-true").lower()
     if word not in _PRECISIONS:
         raise draft.error(f"the precision {word} is not modelled", "precision")
@@ -179,7 +179,7 @@ def _precision(draft: Draft) -> None:
         huggingface.narrow_weights(draft)
 
 
-def _adapters(draft: Draft) -> None:
+def _adapters(draft: LaunchDraft) -> None:
     quantized = tables.word(draft, "quantize", "frozen weights: {}")
     rank = tables.count(draft, "lora_r", "model adapters.rank={}")
     dropout = draft.number("lora_dropout", "model adapters.dropout={}") or 0.0

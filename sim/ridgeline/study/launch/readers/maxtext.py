@@ -14,11 +14,11 @@ from typing import Any
 from ridgeline.config import Document, parse_yaml, read_yaml
 from ridgeline.errors import ConfigError
 from ridgeline.study.launch import batch, huggingface, shape, tables
-from ridgeline.study.launch.job import Draft, LaunchJob
+from ridgeline.study.launch.job import LaunchDraft, LaunchJob
 from ridgeline.study.launch.launching import choices, chosen, launches
 from ridgeline.study.launch.registry import reader
 from ridgeline.study.launch.shell import follow, line_of
-from ridgeline.study.launch.sources import PLACEHOLDER, Source, plain
+from ridgeline.study.launch.sources import PLACEHOLDER, LaunchSource, plain
 
 _NAME = "maxtext"
 _PROGRAM = (
@@ -89,9 +89,9 @@ def _recognises(text: str, suffix: str) -> float:
 
 
 @reader(_NAME, _recognises, lambda source: choices(source, _PROGRAM))
-def read(source: Source) -> LaunchJob:
+def read(source: LaunchSource) -> LaunchJob:
     """Read a configuration of MaxText, or a script that starts it."""
-    draft = Draft(source, _NAME)
+    draft = LaunchDraft(source, _NAME)
     if source.suffix in {".yaml", ".yml"}:
         tables.say_all(draft, source.yaml)
     else:
@@ -102,7 +102,7 @@ def read(source: Source) -> LaunchJob:
     return fill(draft)
 
 
-def fill(draft: Draft) -> LaunchJob:
+def fill(draft: LaunchDraft) -> LaunchJob:
     """Work out the job from settings of MaxText that a draft has."""
     _refuse(draft)
     whole = _network(draft)
@@ -135,7 +135,7 @@ def fill(draft: Draft) -> LaunchJob:
     return draft.job()
 
 
-def _say_script(draft: Draft) -> None:
+def _say_script(draft: LaunchDraft) -> None:
     source = draft.source
     script = follow(source)
     found = [
@@ -169,7 +169,7 @@ def _plain_value(text: str) -> Any:
     return data["v"] if isinstance(data["v"], str | int | float | bool) else plain(text)
 
 
-def _say_file(draft: Draft, name: str, line: int) -> None:
+def _say_file(draft: LaunchDraft, name: str, line: int) -> None:
     """Register what a configuration says that the command names, where it lies beside the file."""
     base = Path(name).name
     if base == "base.yml":
@@ -182,7 +182,7 @@ def _say_file(draft: Draft, name: str, line: int) -> None:
     draft.say("configuration", base, line)
 
 
-def _refuse(draft: Draft) -> None:
+def _refuse(draft: LaunchDraft) -> None:
     for name, what in (
         ("use_dpo", "training by preferences (DPO)"),
         ("use_grpo", "training by rewards (GRPO)"),
@@ -204,7 +204,7 @@ def _refuse(draft: Draft) -> None:
         raise draft.error("inference is not modelled", named)
 
 
-def _network(draft: Draft) -> bool:
+def _network(draft: LaunchDraft) -> bool:
     """Find the network; tell whether the file also describes a launch."""
     launched = {
         "per_device_batch_size", "remat_policy", "hardware", "max_target_length", "steps",
@@ -257,7 +257,7 @@ def _network(draft: Draft) -> bool:
     return bool(launched)
 
 
-def _described(draft: Draft) -> None:
+def _described(draft: LaunchDraft) -> None:
     """Describe the network that the widths of the file make, or those of base.yml."""
     known = tables.table(_NAME)
     block = tables.word(draft, "decoder_block", "model, blocks as of {}") or "llama2"
@@ -326,7 +326,7 @@ def _described(draft: Draft) -> None:
         draft.note(note)
 
 
-def _scales(draft: Draft) -> tuple[int, int, int, int]:
+def _scales(draft: LaunchDraft) -> tuple[int, int, int, int]:
     """Return factors of heads, inner widths, features and layers for the scale of a network."""
     scale = tables.count(draft, "global_parameter_scale", "model, {} times as many weights") or 1
     power = scale.bit_length() - 1
@@ -337,7 +337,7 @@ def _scales(draft: Draft) -> tuple[int, int, int, int]:
     return heads, heads, 2 ** (base + (rest > 1)), 2**base
 
 
-def _latent(draft: Draft, heads: int) -> dict[str, Any]:
+def _latent(draft: LaunchDraft, heads: int) -> dict[str, Any]:
     def size(name: str, default: int) -> int:
         return tables.count(draft, name, f"model latent_attention, {name}={{}}") or default
 
@@ -349,7 +349,7 @@ def _latent(draft: Draft, heads: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _mixture(draft: Draft, experts: int, width_by: int, block: str) -> dict[str, Any]:
+def _mixture(draft: LaunchDraft, experts: int, width_by: int, block: str) -> dict[str, Any]:
     inner = tables.count(draft, "base_moe_mlp_dim", "model mixture.width={}")
     inner = inner or tables.count(draft, "base_mlp_dim", "model mixture.width={}") or 7168
     shared = draft.integer("shared_experts", "model mixture.shared={}") or 0
@@ -366,7 +366,7 @@ def _mixture(draft: Draft, experts: int, width_by: int, block: str) -> dict[str,
     }
 
 
-def _precision(draft: Draft) -> None:
+def _precision(draft: LaunchDraft) -> None:
     wide = tables.word(draft, "dtype", "plan.precision: {}") == "float32"
     narrow = tables.word(draft, "quantization", "plan.precision: {}")
     draft.plan["precision"] = "fp32" if wide else "bf16-mixed"
@@ -384,7 +384,7 @@ def _precision(draft: Draft) -> None:
             draft.note(f"{name}=bfloat16: it counts 32 bits here; memory is an upper bound")
 
 
-def _optimizer(draft: Draft) -> None:
+def _optimizer(draft: LaunchDraft) -> None:
     word = tables.word(draft, "opt_type", "plan.optimizer={}") or "adamw"
     known = {"adamw": "adamw", "adam_pax": "adamw", "sgd": "sgd", "adafactor": "adafactor"}
     if word not in known:
@@ -392,7 +392,7 @@ def _optimizer(draft: Draft) -> None:
     draft.plan["optimizer"] = known[word]
 
 
-def _recompute(draft: Draft) -> None:
+def _recompute(draft: LaunchDraft) -> None:
     known = tables.table(_NAME)["defaults"]["remat_policy"]
     word = draft.text("remat_policy", "plan.recompute: {}") or known
     if word not in _REMAT:
@@ -406,7 +406,7 @@ def _recompute(draft: Draft) -> None:
                 draft.ignore(name, became="not modelled")
 
 
-def _degrees(draft: Draft) -> dict[str, dict[str, int | None]]:
+def _degrees(draft: LaunchDraft) -> dict[str, dict[str, int | None]]:
     """Return the degrees within and across slices by axis; None: what is over."""
     found: dict[str, dict[str, int | None]] = {}
     for kind in ("ici", "dcn"):
@@ -431,7 +431,7 @@ def _degrees(draft: Draft) -> dict[str, dict[str, int | None]]:
     return found
 
 
-def _distribution(draft: Draft, degrees: dict[str, dict[str, int | None]]) -> None:
+def _distribution(draft: LaunchDraft, degrees: dict[str, dict[str, int | None]]) -> None:
     _sizes(draft, degrees)
     total: dict[str, int | None] = {}
     for axis in _AXES:
@@ -474,7 +474,7 @@ def _distribution(draft: Draft, degrees: dict[str, dict[str, int | None]]) -> No
     batch.settle(draft, micro, count, _WHERE)
 
 
-def _zero(draft: Draft, total: Mapping[str, int | None], of: Any) -> None:
+def _zero(draft: LaunchDraft, total: Mapping[str, int | None], of: Any) -> None:
     plan = draft.plan
     shards, copies = of(*_SHARDS), total["data"]
     if shards == 1:
@@ -494,7 +494,7 @@ def _zero(draft: Draft, total: Mapping[str, int | None], of: Any) -> None:
         plan["data"] = ranks
 
 
-def _sizes(draft: Draft, degrees: dict[str, dict[str, int | None]]) -> None:
+def _sizes(draft: LaunchDraft, degrees: dict[str, dict[str, int | None]]) -> None:
     """Fill the axes that take what is over, from the machine that the file or the user names."""
     topology = tables.word(draft, "compile_topology", "device {}")
     slices = tables.count(draft, "compile_topology_num_slices", "{} slices")
@@ -528,7 +528,7 @@ def _sizes(draft: Draft, degrees: dict[str, dict[str, int | None]]) -> None:
 
 
 def _take_rest(
-    draft: Draft, axes: dict[str, int | None], count: int | None, kind: str, what: str
+    draft: LaunchDraft, axes: dict[str, int | None], count: int | None, kind: str, what: str
 ) -> None:
     known = prod(each for each in axes.values() if each is not None)
     open_ = next((axis for axis, each in axes.items() if each is None), None)
@@ -544,7 +544,7 @@ def _take_rest(
     axes[open_] = count // known
 
 
-def _pipeline(draft: Draft, rank: int, count: int) -> tuple[int, int]:
+def _pipeline(draft: LaunchDraft, rank: int, count: int) -> tuple[int, int]:
     """Return the micro-batch and how many there are, of a pipeline folded over its stages."""
     stages = draft.plan.get("pipeline", 1)
     parts = tables.count(draft, "num_pipeline_microbatches", "{} micro-batches")

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from ridgeline.study.launch import launching
-from ridgeline.study.launch.job import Draft, LaunchJob
+from ridgeline.study.launch.job import LaunchDraft, LaunchJob
 from ridgeline.study.launch.megatron import (
     Arguments,
     encoder_network,
@@ -17,8 +17,8 @@ from ridgeline.study.launch.megatron import (
 )
 from ridgeline.study.launch.options import canonical, options
 from ridgeline.study.launch.registry import reader
-from ridgeline.study.launch.shell import Script, follow
-from ridgeline.study.launch.sources import PLACEHOLDER, Source, hole, plain
+from ridgeline.study.launch.shell import ScriptFindings, follow
+from ridgeline.study.launch.sources import PLACEHOLDER, LaunchSource, hole, plain
 
 NAME = "megatron"
 PROGRAM = r"(?:.*/)?(?:pretrain\w*|train_?\w*|finetune\w*|sft\w*|run_\w+)\.py"
@@ -46,9 +46,9 @@ def recognises(text: str, suffix: str) -> float:
 
 
 @reader(NAME, recognises, lambda source: launching.choices(source, PROGRAM))
-def read(source: Source) -> LaunchJob:
+def read(source: LaunchSource) -> LaunchJob:
     """Read a file with arguments of Megatron-LM."""
-    draft = Draft(source, NAME)
+    draft = LaunchDraft(source, NAME)
     args = Arguments(draft)
     if source.suffix in {".yaml", ".yml"}:
         program = _from_yaml(source, args)
@@ -108,7 +108,7 @@ def _stack(args: Arguments) -> str:
     return "megatron-core"
 
 
-def _from_yaml(source: Source, args: Arguments) -> str:
+def _from_yaml(source: LaunchSource, args: Arguments) -> str:
     document = source.yaml
     if not isinstance(document.data, dict):
         raise document.error("expected a mapping with MODEL_ARGS")
@@ -138,7 +138,7 @@ def _value(value: Any) -> object:
     return value
 
 
-def _from_shell(source: Source, args: Arguments) -> str:
+def _from_shell(source: LaunchSource, args: Arguments) -> str:
     script = follow(source)
     if (found := _RL.search(source.text)) is not None:
         line = source.text[: found.start()].count("\n") + 1
@@ -154,7 +154,7 @@ def _from_shell(source: Source, args: Arguments) -> str:
     return launch.program
 
 
-def say_launch(script: Script, launch: launching.Launch, args: Arguments) -> None:
+def say_launch(script: ScriptFindings, launch: launching.Launch, args: Arguments) -> None:
     """Register the options of a launch, and how many devices it asks for."""
     before, after = launching.launch_options(launch)
     _say_devices(script, before, args.draft)
@@ -164,7 +164,7 @@ def say_launch(script: Script, launch: launching.Launch, args: Arguments) -> Non
     _whole_words(args, launch)
 
 
-def _say_devices(script: Script, before: list[Any], draft: Draft) -> None:
+def _say_devices(script: ScriptFindings, before: list[Any], draft: LaunchDraft) -> None:
     machine = launching.devices(script, before)
     for option in before:
         draft.say(option.name, option.value, option.line)

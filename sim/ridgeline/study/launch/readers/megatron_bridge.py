@@ -9,7 +9,7 @@ from typing import Any
 
 from ridgeline.errors import nearest
 from ridgeline.study.launch import launching, recipes, shape
-from ridgeline.study.launch.job import Draft, LaunchJob
+from ridgeline.study.launch.job import LaunchDraft, LaunchJob
 from ridgeline.study.launch.megatron import (
     Arguments,
     finish,
@@ -21,7 +21,7 @@ from ridgeline.study.launch.megatron import (
 from ridgeline.study.launch.options import canonical, found_in, options
 from ridgeline.study.launch.registry import reader
 from ridgeline.study.launch.shell import follow, line_of
-from ridgeline.study.launch.sources import PLACEHOLDER, Source, hole, leaves, plain
+from ridgeline.study.launch.sources import PLACEHOLDER, LaunchSource, hole, leaves, plain
 
 NAME = "megatron_bridge"
 _PROGRAM = (
@@ -92,7 +92,7 @@ def recognises(text: str, suffix: str) -> float:
     return 0.95 if any(word in text for word in words) and "--recipe" + "_" not in text else 0.0
 
 
-def choices(source: Source) -> tuple[str, ...]:
+def choices(source: LaunchSource) -> tuple[str, ...]:
     """Return what chooses each of several recipes in a file."""
     if source.suffix == ".py":
         found = _recipes(source)
@@ -104,9 +104,9 @@ def choices(source: Source) -> tuple[str, ...]:
 
 
 @reader(NAME, recognises, choices)
-def read(source: Source) -> LaunchJob:
+def read(source: LaunchSource) -> LaunchJob:
     """Read a file of Megatron-Bridge."""
-    draft = Draft(source, NAME)
+    draft = LaunchDraft(source, NAME)
     args = Arguments(draft, tables=(NAME, "megatron"), uneven_stages=True)
     if source.suffix == ".py":
         _from_python(source, args)
@@ -120,7 +120,7 @@ def read(source: Source) -> LaunchJob:
 # ---- Python ------------------------------------------------------------------------------------
 
 
-def _recipes(source: Source) -> list[str]:
+def _recipes(source: LaunchSource) -> list[str]:
     module = recipes.tree(source)
     table = recipes.replaced(module, "WorkloadBaseConfig")
     if table:
@@ -133,7 +133,7 @@ def _recipes(source: Source) -> list[str]:
     ]
 
 
-def _from_python(source: Source, args: Arguments) -> None:
+def _from_python(source: LaunchSource, args: Arguments) -> None:
     known = _recipes(source)
     if not known:
         raise source.error("no recipe of a training is in this file")
@@ -154,7 +154,7 @@ def _from_python(source: Source, args: Arguments) -> None:
     _finished(args, parts, recipe)
 
 
-def _chosen(source: Source, known: list[str]) -> str:
+def _chosen(source: LaunchSource, known: list[str]) -> str:
     asked = source.set_.get("recipe")
     if asked is None and len(known) == 1:
         return known[0]
@@ -176,7 +176,7 @@ def _from_table(args: Arguments, recipe: recipes.Recipe) -> None:
     }  # fmt: skip
     for name, value in defaults.items():
         if name not in recipe.values:
-            recipe.values[name] = recipes.Given(value, recipe.line)
+            recipe.values[name] = recipes.RecipeValue(value, recipe.line)
     for path, given in recipe.values.items():
         _say(args, path, given.value, given.line)
     if int(recipe.values["tensor_model_parallel_size"].value or 1) > 1:
@@ -219,7 +219,7 @@ def _from_recipe(args: Arguments, recipe: recipes.Recipe) -> None:
 # ---- YAML --------------------------------------------------------------------------------------
 
 
-def _matrix(source: Source) -> dict[str, dict[str, tuple[Any, int]]]:
+def _matrix(source: LaunchSource) -> dict[str, dict[str, tuple[Any, int]]]:
     """Return the settings of every run of a performance matrix, by its name."""
     document = source.yaml
     data = document.data.get("perf_matrix") if isinstance(document.data, dict) else None
@@ -246,7 +246,7 @@ def _matrix(source: Source) -> dict[str, dict[str, tuple[Any, int]]]:
     return found
 
 
-def _from_yaml(source: Source, args: Arguments) -> None:
+def _from_yaml(source: LaunchSource, args: Arguments) -> None:
     document = source.yaml
     matrix = _matrix(source)
     data = document.data
@@ -296,7 +296,7 @@ def _from_yaml(source: Source, args: Arguments) -> None:
     _finished(args, parts, None)
 
 
-def _model_of_file(source: Source) -> str:
+def _model_of_file(source: LaunchSource) -> str:
     name = _name_in(Path(source.file).stem)
     if name:
         return name
@@ -317,7 +317,7 @@ def _name_in(text: str) -> str:
 # ---- shell -------------------------------------------------------------------------------------
 
 
-def _from_shell(source: Source, args: Arguments) -> None:
+def _from_shell(source: LaunchSource, args: Arguments) -> None:
     script = follow(source)
     found = launching.launches(script, _PROGRAM)
     if not found:

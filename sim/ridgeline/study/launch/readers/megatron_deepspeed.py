@@ -7,12 +7,12 @@ import re
 from typing import Any
 
 from ridgeline.study.launch import launching
-from ridgeline.study.launch.job import Draft, LaunchJob
+from ridgeline.study.launch.job import LaunchDraft, LaunchJob
 from ridgeline.study.launch.megatron import Arguments
 from ridgeline.study.launch.readers.megatron import PROGRAM, say_launch, translated
 from ridgeline.study.launch.registry import reader
-from ridgeline.study.launch.shell import Script, follow
-from ridgeline.study.launch.sources import Source
+from ridgeline.study.launch.shell import ScriptFindings, follow
+from ridgeline.study.launch.sources import LaunchSource
 
 NAME = "megatron_deepspeed"
 _BIGSCIENCE = (
@@ -31,9 +31,9 @@ def recognises(text: str, suffix: str) -> float:
 
 
 @reader(NAME, recognises, lambda source: launching.choices(source, PROGRAM))
-def read(source: Source) -> LaunchJob:
+def read(source: LaunchSource) -> LaunchJob:
     """Read a script that starts Megatron-DeepSpeed."""
-    draft = Draft(source, NAME)
+    draft = LaunchDraft(source, NAME)
     args = Arguments(draft, tables=("megatron_deepspeed", "megatron"), uneven_stages=True)
     script = follow(source)
     found = launching.launches(script, PROGRAM)
@@ -60,7 +60,7 @@ def _ways(args: Arguments) -> None:
         args.draft.note("linear layers in tiles (memory-centric) are whole here")
 
 
-def _configuration(source: Source, script: Script, args: Arguments) -> None:
+def _configuration(source: LaunchSource, script: ScriptFindings, args: Arguments) -> None:
     """Read the DeepSpeed configuration that the script writes; else what its arguments say."""
     name = args.name("deepspeed_config")
     said = args.draft.said.get(name)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ridgeline.study.launch import shape
 from ridgeline.study.launch.interpolation import resolved
-from ridgeline.study.launch.job import Draft, LaunchJob
+from ridgeline.study.launch.job import LaunchDraft, LaunchJob
 from ridgeline.study.launch.megatron import (
     Arguments,
     encoder_network,
@@ -18,7 +18,7 @@ from ridgeline.study.launch.megatron import (
 )
 from ridgeline.study.launch.options import found_in
 from ridgeline.study.launch.registry import reader
-from ridgeline.study.launch.sources import Source, leaves
+from ridgeline.study.launch.sources import LaunchSource, leaves
 
 NAME = "nemo"
 _ROOTS = ("training", "peft", "fine_tuning", "conversion")
@@ -68,9 +68,9 @@ def recognises(text: str, suffix: str) -> float:
 
 
 @reader(NAME, recognises)
-def read(source: Source) -> LaunchJob:
+def read(source: LaunchSource) -> LaunchJob:
     """Read a configuration of NeMo."""
-    draft = Draft(source, NAME)
+    draft = LaunchDraft(source, NAME)
     args = Arguments(draft, tables=("nemo", "megatron"))
     document = source.yaml
     if not isinstance(document.data, dict):

@@ -8,11 +8,11 @@ from typing import Any
 
 from ridgeline.study.launch import shape
 from ridgeline.study.launch.interpolation import resolved
-from ridgeline.study.launch.job import Draft, LaunchJob
+from ridgeline.study.launch.job import LaunchDraft, LaunchJob
 from ridgeline.study.launch.megatron import Arguments, finish, network, plan, software
 from ridgeline.study.launch.readers import maxtext
 from ridgeline.study.launch.registry import reader
-from ridgeline.study.launch.sources import Source, leaves
+from ridgeline.study.launch.sources import LaunchSource, leaves
 
 NAME = "primus"
 _MODULES = ("pre_trainer", "sft_trainer", "post_trainer", "trainer")
@@ -33,9 +33,9 @@ def recognises(text: str, suffix: str) -> float:
 
 
 @reader(NAME, recognises)
-def read(source: Source) -> LaunchJob:
+def read(source: LaunchSource) -> LaunchJob:
     """Read an experiment of Primus."""
-    draft = Draft(source, NAME)
+    draft = LaunchDraft(source, NAME)
     document = source.yaml
     modules = document.data.get("modules") if isinstance(document.data, dict) else None
     if not isinstance(modules, dict):
@@ -78,7 +78,7 @@ def read(source: Source) -> LaunchJob:
     return draft.job()
 
 
-def _by_maxtext(draft: Draft, at: tuple[str, ...], settings: dict[str, Any]) -> LaunchJob:
+def _by_maxtext(draft: LaunchDraft, at: tuple[str, ...], settings: dict[str, Any]) -> LaunchJob:
     """Read an experiment that MaxText runs, whose settings have their own names."""
     document = draft.source.yaml
     draft.ignore("config", became="defaults of Primus")
@@ -96,7 +96,7 @@ def _by_maxtext(draft: Draft, at: tuple[str, ...], settings: dict[str, Any]) -> 
     return maxtext.fill(draft)
 
 
-def _take(args: Arguments, source: Source, at: tuple[str, ...], settings: dict[str, Any]) -> None:
+def _take(args: Arguments, source: LaunchSource, at: tuple[str, ...], settings: dict[str, Any]) -> None:
     document = source.yaml
     for location, raw in leaves(settings.get("overrides") or {}):
         path = ".".join(str(part) for part in location)

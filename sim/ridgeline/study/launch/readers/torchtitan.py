@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 
 from ridgeline.study.launch import batch, huggingface, shape, tables
-from ridgeline.study.launch.job import Draft, LaunchJob
+from ridgeline.study.launch.job import LaunchDraft, LaunchJob
 from ridgeline.study.launch.registry import reader
-from ridgeline.study.launch.sources import Source, leaves
+from ridgeline.study.launch.sources import LaunchSource, leaves
 
 _NAME = "torchtitan"
 _SECTIONS = ("parallelism", "training", "experimental")
@@ -41,9 +41,9 @@ def _recognises(text: str, suffix: str) -> float:
 
 
 @reader(_NAME, _recognises)
-def read(source: Source) -> LaunchJob:
+def read(source: LaunchSource) -> LaunchJob:
     """Read a job configuration."""
-    draft = Draft(source, _NAME)
+    draft = LaunchDraft(source, _NAME)
     for location, value in leaves(source.toml):
         *sections, key = (str(part) for part in location)
         section = ".".join(sections)
@@ -61,7 +61,7 @@ def read(source: Source) -> LaunchJob:
     return draft.job()
 
 
-def _refuse(draft: Draft) -> None:
+def _refuse(draft: LaunchDraft) -> None:
     for switch in ("fault_tolerance.enable", "training.enable_cpu_offload"):
         if draft.flag(switch, "off"):
             what = {"fault_tolerance.enable": "groups of replicas that come and go"}.get(
@@ -71,12 +71,12 @@ def _refuse(draft: Draft) -> None:
     draft.ignore("fault_tolerance.semi_sync_method")
 
 
-def _first(draft: Draft, name: str) -> str:
+def _first(draft: LaunchDraft, name: str) -> str:
     """Return the full name under which an option of distribution stands."""
     return next((f"{s}.{name}" for s in _SECTIONS if f"{s}.{name}" in draft), f"parallelism.{name}")
 
 
-def _model(draft: Draft) -> None:
+def _model(draft: LaunchDraft) -> None:
     name = draft.text("model.name", "model {}")
     flavor = draft.text("model.flavor", "model {}")
     if name is None or flavor is None:
@@ -114,7 +114,7 @@ def _model(draft: Draft) -> None:
         )
 
 
-def _images(draft: Draft) -> None:
+def _images(draft: LaunchDraft) -> None:
     side = draft.integer("training.img_size", "model patches of {} pixels")
     text = draft.integer("encoder.max_t5_encoding_len", "model text={}")
     if side:
@@ -124,7 +124,7 @@ def _images(draft: Draft) -> None:
     draft.note("the frozen encoders of images and texts, which run in every step, are left out")
 
 
-def _software(draft: Draft) -> None:
+def _software(draft: LaunchDraft) -> None:
     components = draft.value("compile.components")
     draft.ignore("compile.components", became="software")
     name = "compile.enable" if "compile.enable" in draft else "training.compile"
@@ -153,7 +153,7 @@ def _software(draft: Draft) -> None:
     draft.plan["optimizer"] = optimizer
 
 
-def _precision(draft: Draft) -> None:
+def _precision(draft: LaunchDraft) -> None:
     said = draft.value("model.converters") or []
     named = said if isinstance(said, list) else str(said).split(",")
     converters = [str(each).strip() for each in named if str(each).strip()]
@@ -187,7 +187,7 @@ def _precision(draft: Draft) -> None:
     tables.ignore_patterns(draft, {"plan.precision": list(of_narrow)})
 
 
-def _recompute(draft: Draft) -> None:
+def _recompute(draft: LaunchDraft) -> None:
     mode = draft.text("activation_checkpoint.mode", "plan.recompute={}") or "selective"
     option = str(draft.value("activation_checkpoint.selective_ac_option") or "2")
     if mode != "selective":
@@ -219,7 +219,7 @@ def _recompute(draft: Draft) -> None:
     draft.ignore("activation_checkpoint.memory_budget")
 
 
-def _distribution(draft: Draft) -> tuple[int, int | None]:
+def _distribution(draft: LaunchDraft) -> tuple[int, int | None]:
     plan = draft.plan
 
     def degree(name: str, became: str) -> int:
@@ -262,7 +262,7 @@ def _distribution(draft: Draft) -> tuple[int, int | None]:
     return micro, None if stated else local // micro
 
 
-def _pipeline(draft: Draft, local: int) -> int:
+def _pipeline(draft: LaunchDraft, local: int) -> int:
     """Read the schedule, and return the samples of a micro-batch."""
     name = _first(draft, "pipeline_parallel_schedule")
     schedule = tables.word(draft, name, "plan.schedule={}") or "1f1b"
@@ -296,7 +296,7 @@ def _pipeline(draft: Draft, local: int) -> int:
     return micro
 
 
-def _reshard(draft: Draft) -> None:
+def _reshard(draft: LaunchDraft) -> None:
     name = "parallelism.fsdp_reshard_after_forward"
     again = tables.word(draft, name, "plan.zero_stage, gathered again: {}") or "default"
     kept = again == "never" or (again == "default" and draft.plan["pipeline"] > 1)
@@ -305,7 +305,7 @@ def _reshard(draft: Draft) -> None:
         draft.note("weights stay gathered for the backward pass: that is ZeRO stage 2 here")
 
 
-def _settle_sharding(draft: Draft) -> None:
+def _settle_sharding(draft: LaunchDraft) -> None:
     plan = draft.plan
     replicas, shards = plan.pop("_replicas"), plan.pop("_shards")
     if shards == 1 and plan["context"] == 1:
@@ -327,7 +327,7 @@ def _settle_sharding(draft: Draft) -> None:
             plan["zero_stage"] = 0
 
 
-def _of_comment(draft: Draft) -> None:
+def _of_comment(draft: LaunchDraft) -> None:
     found = re.search(r"#.*?(preset for (\d+) \S+ GPUs)", draft.source.text)
     if found and draft.devices is None:
         draft.note(f"a comment of the file says: {found[1]}")
