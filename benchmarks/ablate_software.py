@@ -34,7 +34,7 @@ from ridgeline.software.load import load_software
 from ridgeline.software.stack import Stack, setting_paths
 from ridgeline.study.relative import EFFICIENCY
 from ridgeline.study.validate import find_suite, shipped
-from ridgeline.study.validate.normal import NormalRow
+from ridgeline.study.validate.normalised_rows import NormalRow
 from ridgeline.study.validate.outcome import Outcome
 from ridgeline.study.validate.rows import MeasuredRow, read_rows
 from ridgeline.study.validate.statistics import weighted_quantile

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ridgeline.engine import WorkPhase, Program, ProgramBuilder, Timeline, run, run_reference
+from ridgeline.engine import Program, ProgramBuilder, Timeline, WorkPhase, run, run_reference
 
 
 def chains(n_tasks: int, n_streams: int) -> Program:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ridgeline.network import Flows, PacketNetwork, Topology, collective, from_text
-from ridgeline.network.costs import LogGP
+from ridgeline.network.loggp_bsp_costs import LogGP
 from ridgeline.network.packets import play_packets
 from ridgeline.network.topology import Drawing, LinkKind
 from ridgeline.network.traffic import flow_loads, flow_times, make_flows

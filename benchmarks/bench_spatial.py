@@ -26,13 +26,19 @@ from dataclasses import replace
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm
-from ridgeline.kernels.bsp import ElementSizes, EqualTiles, best_plan
+from ridgeline.kernels.bsp_gemm import ElementSizes, EqualTiles, best_plan
 from ridgeline.kernels.spatial import space
-from ridgeline.kernels.spatial.clock import CycleMachine
 from ridgeline.kernels.spatial.constraints import FREE
+from ridgeline.kernels.spatial.cycle_model import CycleMachine
 from ridgeline.kernels.spatial.dataflows import DATAFLOWS
 from ridgeline.kernels.spatial.machine import Elements, LayoutPrices, elements_of
-from ridgeline.kernels.spatial.nest import LOOPS, SpatialLayout, TemporalLoop, ConvolutionNest, nest_of
+from ridgeline.kernels.spatial.nest import (
+    LOOPS,
+    ConvolutionNest,
+    SpatialLayout,
+    TemporalLoop,
+    nest_of,
+)
 from ridgeline.kernels.spatial.search import FoundLayout, best_layout, evaluate
 from ridgeline.workload.graph import Conv, Gemm
 
@@ -166,7 +172,8 @@ def bench_search(rng: random.Random, cases: int) -> None:
 def bench_layers() -> None:
     on_eyeriss = eyeriss()
     large = Elements(
-        128, 128, CycleMachine(64, 64, 64, 64, True, True, True, True, True, 1, 0), (16, 16, 16), 2**20,
+        128, 128, CycleMachine(64, 64, 64, 64, True, True, True, True, True, 1, 0), (16, 16, 16),
+        2**20,
         64.0, frozenset("xwy"), frozenset({"rows"}), ("any",),
     )  # fmt: skip
     layers = {

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 
 from published_kernels import SOURCES
 from ridgeline.hardware import Device, load_device
-from ridgeline.kernels import price, single_recurrent
+from ridgeline.kernels import price, single_rnn_layer
 from ridgeline.study.calibrate.kernel_shares import at_the_peak, format_of
 from ridgeline.study.validate import shipped
 from ridgeline.workload.graph import Pass
@@ -73,7 +73,7 @@ def _measurements(device: str) -> list[dict[str, str]]:
         row
         for row in rows
         if row["device"] == device
-        and row["op"] in single_recurrent.CELLS
+        and row["op"] in single_rnn_layer.CELLS
         and row["pass"] != "weight-gradient"
         and not row["precision"].startswith(STORAGE_ONLY)
     ]
@@ -82,12 +82,12 @@ def _measurements(device: str) -> list[dict[str, str]]:
 def _row(row: dict[str, str], device: Device) -> tuple[tuple[str, str, str], tuple[float, ...]]:
     """Price one layer; of a whole backward pass, the gradient of the weights is taken off."""
     format_, cell, steps = format_of(row), row["op"], int(row["timesteps"])
-    precision = single_recurrent.PRECISIONS.get(format_, format_)
-    graph = single_recurrent.layer(cell, int(row["batch"]), int(row["hidden"]), steps, precision)
+    precision = single_rnn_layer.PRECISIONS.get(format_, format_)
+    graph = single_rnn_layer.layer(cell, int(row["batch"]), int(row["hidden"]), steps, precision)
     costs = {
         op.pass_: price(op, graph, device)
         for op in graph.ops
-        if op.kind == cell and op.pass_ in single_recurrent.PASSES[row["pass"]]
+        if op.kind == cell and op.pass_ in single_rnn_layer.PASSES[row["pass"]]
     }
     measured_s = float(row["time_ms"]) * 1e-3
     if row["pass"] == "backward":

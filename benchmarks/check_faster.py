@@ -22,7 +22,7 @@ from ridgeline.catalog import names
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import Model, load_model
 

@@ -28,7 +28,7 @@ from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.search import ORDERS
 from ridgeline.kernels.mapping.space import listed
 from ridgeline.kernels.systolic.closed_form import FoldSchedule
-from ridgeline.kernels.systolic.partition import Arrays, ArrayChain
+from ridgeline.kernels.systolic.partition import ArrayChain, Arrays
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 OBJECTIVES: tuple[Objective, ...] = get_args(Objective)

@@ -2,7 +2,7 @@
 
 ``python benchmarks/check_mapping_monotone.py [CASES [SEED]]`` draws devices with systolic arrays or
 broadcast grids and one to three levels of buffers, improves one resource of each, and compares what
-`ridgeline.kernels.single.gemm` and `conv` report. It prints how many cases were drawn by resource,
+`kernels.single_op.gemm` and `conv` report. It prints how many cases were drawn by resource,
 and every violation with what repeats it; the exit status is 1 if there is one.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import Device, load_device
-from ridgeline.kernels.single import OpResult, conv, gemm
+from ridgeline.kernels.single_op import OpResult, conv, gemm
 from ridgeline.workload.graph import Conv
 
 ROUNDING = 1 + 1e-9

@@ -41,10 +41,10 @@ import device_ranges
 from ridgeline import catalog
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
-from ridgeline.kernels.shares import filter_class
+from ridgeline.kernels.efficiency_table import filter_class
 from ridgeline.report.uncertainty import class_key, distributions, ground, sample
 from ridgeline.study.import_rows import steps
-from ridgeline.study.import_rows.beside import in_source_words
+from ridgeline.study.import_rows.baseline_rows import in_source_words
 from ridgeline.study.import_rows.names import find_name
 from ridgeline.study.parallel_run import workers
 from ridgeline.study.validate import (
@@ -57,9 +57,9 @@ from ridgeline.study.validate import (
     validate,
 )
 from ridgeline.study.validate.energy import NODES, of_node
-from ridgeline.study.validate.normal import NormalRow
+from ridgeline.study.validate.normalised_rows import NormalRow
+from ridgeline.study.validate.predicted_interval import kernel_spread
 from ridgeline.study.validate.rows import MeasuredRow, read_rows
-from ridgeline.study.validate.stated import kernel_spread
 from ridgeline.study.validate.statistics import weighted_quantile
 from ridgeline.workload.graph import Conv
 

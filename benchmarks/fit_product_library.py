@@ -40,8 +40,8 @@ from numpy.typing import NDArray
 
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import processors
+from ridgeline.kernels.efficiency_table import MEASURED
 from ridgeline.kernels.product_library import KernelConstants, ProductLibrary, product_library
-from ridgeline.kernels.shares import MEASURED
 from ridgeline.study.validate import gemm, measured
 from ridgeline.study.validate.measured import MeasuredCall, PricedRow
 from ridgeline.study.validate.rows import MeasuredRow, read_rows

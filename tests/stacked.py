@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.plans.resolved import NEUTRAL, ResolvedPlan
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.plan.resolved import NEUTRAL, ResolvedPlan
 from ridgeline.study.planner import SearchResult, search
 from ridgeline.study.planner.search import Searcher, searcher
 

@@ -13,8 +13,8 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.cost import EXCHANGE, op_energy_j
 from ridgeline.kernels.pricing import price
-from ridgeline.parallel.plans.default_precision import default_precision
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.default_precision import default_precision
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Pass, Role

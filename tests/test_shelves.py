@@ -8,7 +8,7 @@ import pytest
 
 import ridgeline as rl
 from ridgeline import catalog
-from ridgeline.shelves import Shelf, attribute
+from ridgeline.catalog_attrs import Shelf, attribute
 
 SHELVES = {
     "models": rl.models,

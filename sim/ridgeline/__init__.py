@@ -17,6 +17,7 @@ from ridgeline.version import __version__
 
 if TYPE_CHECKING:
     from ridgeline import software
+    from ridgeline.catalog_attrs import clusters, components, devices, energy_tables, models, nodes
     from ridgeline.errors import ConfigError, RidgelineError
     from ridgeline.hardware import (
         Cluster,
@@ -29,14 +30,13 @@ if TYPE_CHECKING:
     )
     from ridgeline.hardware.components import ComponentEstimate, component, scale_node
     from ridgeline.kernels.fusion.schedule import fuse
-    from ridgeline.kernels.single import conv, gemm
+    from ridgeline.kernels.single_op import conv, gemm
     from ridgeline.kernels.systolic.gemm import gemm_cycles
     from ridgeline.network.collectives import collective
-    from ridgeline.network.where import load_cluster
-    from ridgeline.parallel.memory.over_step import memory
-    from ridgeline.parallel.plans.plan import Plan
+    from ridgeline.network.resolve import load_cluster
+    from ridgeline.parallel.memory.liveness_profile import memory
+    from ridgeline.parallel.plan.plan import Plan
     from ridgeline.report.result import Result
-    from ridgeline.shelves import clusters, components, devices, energy_tables, models, nodes
     from ridgeline.simulation import simulate
     from ridgeline.software import Stack, load_software
     from ridgeline.study.import_design import import_design
@@ -59,23 +59,23 @@ _HOME = {
     "Execution": "workload.execution",
     "Model": "workload.model",
     "Node": "hardware",
-    "Plan": "parallel.plans.plan",
+    "Plan": "parallel.plan.plan",
     "Result": "report.result",
     "RidgelineError": "errors",
     "Slider": "report.figures.slider",
     "Stack": "software",
-    "clusters": "shelves",
+    "clusters": "catalog_attrs",
     "collective": "network.collectives",
     "component": "hardware.components",
-    "components": "shelves",
-    "conv": "kernels.single",
-    "devices": "shelves",
-    "energy_tables": "shelves",
+    "components": "catalog_attrs",
+    "conv": "kernels.single_op",
+    "devices": "catalog_attrs",
+    "energy_tables": "catalog_attrs",
     "fuse": "kernels.fusion.schedule",
-    "gemm": "kernels.single",
+    "gemm": "kernels.single_op",
     "gemm_cycles": "kernels.systolic.gemm",
     "import_design": "study.import_design",
-    "load_cluster": "network.where",
+    "load_cluster": "network.resolve",
     "load_device": "hardware",
     "load_energy_table": "hardware",
     "load_model": "workload.files",
@@ -83,9 +83,9 @@ _HOME = {
     "load_rows": "study.sweep",
     "load_software": "software",
     "load_study": "study.sweep",
-    "memory": "parallel.memory.over_step",
-    "models": "shelves",
-    "nodes": "shelves",
+    "memory": "parallel.memory.liveness_profile",
+    "models": "catalog_attrs",
+    "nodes": "catalog_attrs",
     "run_sweep": "study.sweep",
     "scale_node": "hardware.components",
     "simulate": "simulation",

@@ -16,16 +16,16 @@ from ridgeline.errors import CutOffError, RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device, MemoryLevel
 from ridgeline.network.faults import read_faults
+from ridgeline.network.resolve import load_cluster
 from ridgeline.network.topology import Topology, from_cluster
-from ridgeline.network.where import load_cluster
-from ridgeline.parallel.faulty import with_slow_ranks
 from ridgeline.parallel.lower import Lowered, lower
-from ridgeline.parallel.plans.default_precision import default_precision
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.plans.programmed import programmed
-from ridgeline.parallel.plans.resolved import ResolvedPlan, resolved
-from ridgeline.parallel.plans.stack_choice import check_stack, choose_stack
-from ridgeline.report.account import (
+from ridgeline.parallel.plan.default_precision import default_precision
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.plan.programmed import programmed
+from ridgeline.parallel.plan.resolved import ResolvedPlan, resolved
+from ridgeline.parallel.plan.stack_choice import check_stack, choose_stack
+from ridgeline.parallel.slow_ranks import with_slow_ranks
+from ridgeline.report.accounting import (
     energy_account,
     fullest_account,
     kept_account,
@@ -165,7 +165,7 @@ def simulate(
         share = 1.0 / interval if interval else 0.0
         result = _with_share_of_update(result, run, share, played)
     if wait_s := run.stack.host.step_wait:
-        from ridgeline.report.beyond_played import with_wait
+        from ridgeline.report.extrapolated_step import with_wait
 
         result = with_wait(result, wait_s)
     return result if dataset is None else _fed(result, dataset)
@@ -175,7 +175,7 @@ def _whole(run: ResolvedPlan, most: int | None, played: _Played) -> Result:
     """Play a step; of one with more micro-batches than are asked for, the first ones."""
     if most is None or run.micro_batches <= most or run.pipeline > 1:
         return played(run)
-    from ridgeline.report.beyond_played import lengthened
+    from ridgeline.report.extrapolated_step import lengthened
 
     if most < 2:
         raise RidgelineError(f"most_micro_batches must be at least 2, found {most}")
@@ -196,7 +196,7 @@ def _with_share_of_update(
     It is prolonged by its update against a step whose update is done by kernels for many tensors,
     less their time; copies of gradients and what adds them up come with every batch.
     """
-    from ridgeline.report.beyond_played import with_shared_update
+    from ridgeline.report.extrapolated_step import with_shared_update
 
     few = min(run.micro_batches, _FEW) if run.pipeline == 1 else run.micro_batches
     batch = run.data * run.micro_batch_size * few
@@ -326,7 +326,7 @@ def play_step(
         lowered = with_slow_ranks(lowered, read_faults(cluster.faults).slow)
     timeline = _executor(reference)(lowered.program)
     if lowered.talks:
-        from ridgeline.parallel.sending.contention import with_contention
+        from ridgeline.parallel.comm.contention import with_contention
 
         channels = run.stack.overlap.contention
         timeline = with_contention(timeline, lowered, cluster.device, channels=channels)

@@ -24,7 +24,7 @@ _HTML = {
 }
 # Views of results and studies: where the function is that makes each.
 _VIEWS = {
-    "critical_path_s": "ridgeline.report.path:critical_path_s",
+    "critical_path_s": "ridgeline.report.critical_path:critical_path_s",
     "draw": "ridgeline.report.figures.result:draw",
     "execution_text": "ridgeline.report.summary:execution_text",
     "ledger": "ridgeline.report.step_ledger:ledger",

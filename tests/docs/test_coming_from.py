@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ridgeline.cli import execute
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.study.sweep import load_study, plain_rows
 
 ROOT = Path(__file__).parents[2]

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ridgeline.cli import execute
-from ridgeline.kernels.break_even import break_even
-from ridgeline.kernels.single import gemm
+from ridgeline.kernels.single_op import gemm
+from ridgeline.kernels.sparsity_break_even import break_even
 from ridgeline.study.point import Point
 from ridgeline.workload.formats import FORMATS
 from ridgeline.workload.numerics import PRECISIONS

@@ -11,7 +11,7 @@ import pytest
 
 from ridgeline.cli import execute
 from ridgeline.study.point import Point
-from ridgeline.study.published import residuals
+from ridgeline.study.published_rows import residuals
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")

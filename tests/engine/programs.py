@@ -16,7 +16,7 @@ from typing import Literal
 
 from hypothesis import strategies as st
 
-from ridgeline.engine.builder import MemoryEntry, WorkPhase, ProgramBuilder
+from ridgeline.engine.builder import MemoryEntry, ProgramBuilder, WorkPhase
 from ridgeline.engine.program import Program
 
 FEW = (0.0, 0.1, 0.3, 0.5, 1.0, 2.0, 3.0, 7.0)

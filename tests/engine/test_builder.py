@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import ridgeline.engine
-from ridgeline.engine.builder import WorkPhase, ProgramBuilder
+from ridgeline.engine.builder import ProgramBuilder, WorkPhase
 from ridgeline.engine.program import Account, Program
 from ridgeline.engine.validate import check_program
 from ridgeline.errors import RidgelineError

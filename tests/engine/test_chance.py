@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from engine.programs import programs
 from engine.test_executors import assert_identical, examples
 from ridgeline.engine import (
-    WorkPhase,
     Program,
     ProgramBuilder,
+    WorkPhase,
     executor,
     in_chunks,
     run,
@@ -24,7 +24,7 @@ from ridgeline.engine import (
     with_failures,
     with_jitter,
 )
-from ridgeline.engine.chance import DISTRIBUTIONS, row_times_s
+from ridgeline.engine.stochastic import DISTRIBUTIONS, row_times_s
 from ridgeline.errors import RidgelineError
 
 
@@ -104,7 +104,9 @@ def test_an_urgent_task_goes_between_the_chunks_of_another() -> None:
     network, other = builder.add_stream("network", rank), builder.add_stream("compute", rank)
     large = builder.add_cost([WorkPhase(0.0, {link: 8.0})])
     small = builder.add_cost([WorkPhase(0.0, {link: 1.0})])
-    late = builder.add_task("compute", "late", stream=other, cost=builder.add_cost([WorkPhase(3.0)]))
+    late = builder.add_task(
+        "compute", "late", stream=other, cost=builder.add_cost([WorkPhase(3.0)])
+    )
     builder.add_task("collective", "large", stream=network, cost=large, priority=1)
     urgent = builder.add_task("urgent", "small", stream=network, cost=small, deps=[late])
     program = builder.build()

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from engine.programs import dyadic_programs, programs, task_works
-from ridgeline.engine.builder import WorkPhase, ProgramBuilder
+from ridgeline.engine.builder import ProgramBuilder, WorkPhase
 from ridgeline.engine.executor import run
 from ridgeline.engine.program import Program
 from ridgeline.engine.reference import run_reference

@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline.engine.builder import WorkPhase, ProgramBuilder
+from ridgeline.engine.builder import ProgramBuilder, WorkPhase
 from ridgeline.engine.executor import run
-from ridgeline.engine.filling import Filling, filled
+from ridgeline.engine.late_pricing import Filling, filled
 from ridgeline.engine.program import Account, Program
 
 N_RESOURCES, N_ACCOUNTS = 3, 2

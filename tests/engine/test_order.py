@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.engine.order import by_start, on_streams
+from ridgeline.engine.task_order import by_start, on_streams
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 40)), max_size=60))

@@ -10,7 +10,7 @@ from hypothesis import given
 
 from engine.programs import programs
 from engine.test_executors import examples
-from ridgeline.engine.builder import WorkPhase, ProgramBuilder
+from ridgeline.engine.builder import ProgramBuilder, WorkPhase
 from ridgeline.engine.executor import run
 from ridgeline.engine.program import Program
 from ridgeline.engine.timeline import TaskRow, Timeline

@@ -9,7 +9,7 @@ import pytest
 import machines
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_cluster, load_device, load_energy_table, load_node
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 
 CLUSTER = """

@@ -8,7 +8,7 @@ import pytest
 
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_device
-from ridgeline.kernels.single import gemm
+from ridgeline.kernels.single_op import gemm
 
 
 def device(folder: Path, name: str, text: str) -> str:

@@ -10,7 +10,7 @@ from ridgeline.cli import execute
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.load import load_cluster, load_device, load_energy_table
 from ridgeline.hardware.scalesim import KEYS, read_config
-from ridgeline.kernels import single
+from ridgeline.kernels import single_op
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "scalesim"
 USER = EXAMPLES / "user.cfg"
@@ -49,7 +49,7 @@ def test_what_the_file_does_not_state_is_unknown_not_zero() -> None:
         assert any(what in line and "not stated" in line for line in said)
     priced = load_device(str(USER), {"energy_table": "asic-16nm", "idle_power": "1 W"})
     assert not any("not stated" in line for line in priced.unpriced)
-    result = single.gemm(64, 64, 64, priced)
+    result = single_op.gemm(64, 64, 64, priced)
     assert result.energy_j["total"] > result.energy_j["static"] > 0
 
 
@@ -64,10 +64,10 @@ def test_calc_mode_never_waits_for_long_and_less_bandwidth_takes_longer(tmp_path
     times = []
     for bandwidth in (1, 4, 16):
         file = changed(tmp_path, ("Bandwidth : 10", f"Bandwidth : {bandwidth}"))
-        times.append(single.gemm(256, 256, 256, load_device(str(file))).time_s)
+        times.append(single_op.gemm(256, 256, 256, load_device(str(file))).time_s)
     assert times == sorted(times, reverse=True)
     assert times[0] > times[-1]
-    calc = single.gemm(256, 256, 256, load_device(str(changed(tmp_path, (": USER", ": CALC")))))
+    calc = single_op.gemm(256, 256, 256, load_device(str(changed(tmp_path, (": USER", ": CALC")))))
     assert calc.time_s <= times[-1]
 
 
@@ -77,7 +77,7 @@ def test_smaller_srams_move_more(tmp_path: Path) -> None:
         file = changed(
             tmp_path, ("SramSzkB:  64", f"SramSzkB:  {size}"), ("SramSzkB: 64", f"SramSzkB: {size}")
         )
-        moved.append(single.gemm(512, 512, 512, load_device(str(file))).traffic_bytes["dram"])
+        moved.append(single_op.gemm(512, 512, 512, load_device(str(file))).traffic_bytes["dram"])
     assert moved == sorted(moved, reverse=True)
     assert moved[0] > moved[-1] >= 3 * 512**2
 
@@ -139,8 +139,8 @@ def test_the_device_is_written_and_priced_the_same(
     mine = tmp_path / "mine.yaml"
     assert execute(["scalesim", str(USER), "--device", str(mine)]) == 0
     assert mine.read_text().startswith("# Made of SCALE-Sim's configuration")
-    same = single.gemm(300, 200, 100, str(mine))
-    assert same.time_s == single.gemm(300, 200, 100, str(USER)).time_s
+    same = single_op.gemm(300, 200, 100, str(mine))
+    assert same.time_s == single_op.gemm(300, 200, 100, str(USER)).time_s
     assert execute(["gemm", "300", "200", "100", "--device", str(mine)]) == 0
     printed = capsys.readouterr().out
     assert "unknown" in printed

@@ -26,7 +26,7 @@ from ridgeline.kernels.broadcast_grid import (
     sample_cost,
     spilled_share,
 )
-from ridgeline.kernels.single import gemm
+from ridgeline.kernels.single_op import gemm
 from ridgeline.study.reproduce import caterpillar
 
 Array = np.ndarray

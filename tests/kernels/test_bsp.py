@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from oracles.bsp_tiles import play
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_device
-from ridgeline.kernels.bsp import ElementSizes, TilePlan, EqualTiles, best_plan, planned
-from ridgeline.kernels.single import gemm
+from ridgeline.kernels.bsp_gemm import ElementSizes, EqualTiles, TilePlan, best_plan, planned
+from ridgeline.kernels.single_op import gemm
 from ridgeline.workload.graph import Gemm
 
 SIZES = ElementSizes(2, 2, 2, 4)

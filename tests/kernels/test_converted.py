@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import Device, load_device
-from ridgeline.kernels.converted import done_by, kernels_for, roof_of
-from ridgeline.kernels.single import conv, gemm
+from ridgeline.kernels.dtype_emulation import done_by, kernels_for, roof_of
+from ridgeline.kernels.single_op import conv, gemm
 from ridgeline.workload.graph import Conv, Gemm, Op, Pass
 
 V100, P100 = load_device("v100-sxm2-16gb"), load_device("p100-sxm2")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ridgeline.cli import execute
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
-from ridgeline.kernels.convolution_algorithms import (
+from ridgeline.kernels.cudnn_fp32_conv import (
     LIBRARIES,
     UNFOLDING,
     Rates,
@@ -20,8 +20,8 @@ from ridgeline.kernels.convolution_algorithms import (
     fastest,
     workspace_bytes,
 )
-from ridgeline.parallel.memory.over_step import memory
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.memory.liveness_profile import memory
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.workload.graph import Conv, Pass
 from ridgeline.workload.model import load_model
 

@@ -20,9 +20,9 @@ from ridgeline.hardware.equal_parts import one_die
 from ridgeline.hardware.templates import device_template
 from ridgeline.kernels.cost import op_energy_j, peak_rates
 from ridgeline.kernels.dies import Cut, cuts_of
-from ridgeline.kernels.mapping.given import load_mapping
+from ridgeline.kernels.mapping.mapping_file import load_mapping
 from ridgeline.kernels.pricing import price
-from ridgeline.kernels.single import gemm
+from ridgeline.kernels.single_op import gemm
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
 
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 import ridgeline as rl
 from ridgeline.hardware.device import Achievable, OutputBlock
 from ridgeline.hardware.load import load_device
-from ridgeline.kernels.convolution_algorithms import held_bytes
-from ridgeline.kernels.filtering import variants
-from ridgeline.kernels.shares import achievable_share, filter_class
-from ridgeline.kernels.single import conv
+from ridgeline.kernels.conv_algorithms import variants
+from ridgeline.kernels.cudnn_fp32_conv import held_bytes
+from ridgeline.kernels.efficiency_table import achievable_share, filter_class
+from ridgeline.kernels.single_op import conv
 from ridgeline.kernels.traffic import Operands, as_gemm
 from ridgeline.workload.graph import Conv, Op, Pass
 from stacked import stacked

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_device
 from ridgeline.kernels import price
-from ridgeline.kernels.shares import achievable_share, share_of
+from ridgeline.kernels.efficiency_table import achievable_share, share_of
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
 from ridgeline.workload.model import load_model
 

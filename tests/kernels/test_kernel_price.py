@@ -7,7 +7,7 @@ import pytest
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
 from ridgeline.kernels.kernel_price import COLD, Repetition, price_kernels, roofline_s
-from ridgeline.kernels.single import gemm
+from ridgeline.kernels.single_op import gemm
 from ridgeline.workload.kernel_graphs import (
     attention_graph,
     compulsory_bytes,

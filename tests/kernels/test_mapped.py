@@ -13,12 +13,12 @@ from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_device
 from ridgeline.kernels.mapping.axes import dims_of
 from ridgeline.kernels.mapping.device import machine_of
-from ridgeline.kernels.mapping.explicit import PlayedMapping
+from ridgeline.kernels.mapping.explicit_evaluation import PlayedMapping
 from ridgeline.kernels.mapping.mapper import goal_of
-from ridgeline.kernels.mapping.mapping import LevelLoops, TileLoop, Mapping
+from ridgeline.kernels.mapping.mapping import LevelLoops, Mapping, TileLoop
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.pipeline import TIME
-from ridgeline.kernels.single import OpResult, conv, gemm
+from ridgeline.kernels.single_op import OpResult, conv, gemm
 from ridgeline.kernels.systolic.gemm import gemm_cycles
 from ridgeline.workload.graph import Conv, Gemm, Pass
 

@@ -14,9 +14,9 @@ import ridgeline as rl
 from ridgeline import catalog
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_device
-from ridgeline.kernels.clock import PowerLimit
 from ridgeline.kernels.cost import peak_rates
-from ridgeline.kernels.single import gemm
+from ridgeline.kernels.power_capped_clock import PowerLimit
+from ridgeline.kernels.single_op import gemm
 
 LIMITED = sorted(
     name for name in catalog.names("devices") if load_device(name).voltage_floor is not None

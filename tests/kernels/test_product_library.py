@@ -14,7 +14,7 @@ from ridgeline.hardware import load_device
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.kernel_price import price_kernels
 from ridgeline.kernels.product_library import product_library
-from ridgeline.kernels.waves import _SPLITS, KernelLaw, WaveMachine, best_blocking
+from ridgeline.kernels.wave_quantization import _SPLITS, KernelLaw, WaveMachine, best_blocking
 from ridgeline.workload.graph import Gemm
 from ridgeline.workload.kernel_graphs import linear_graph, product_formats
 

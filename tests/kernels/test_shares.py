@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from ridgeline.hardware import load_device
 from ridgeline.hardware.device import Achievable
-from ridgeline.kernels.alike import described
-from ridgeline.kernels.common import Common
+from ridgeline.kernels.efficiency_table import achievable_share, achievable_shares
+from ridgeline.kernels.op_cost_terms import Common
+from ridgeline.kernels.op_signature import described
 from ridgeline.kernels.pricing import price_all
-from ridgeline.kernels.shares import achievable_share, achievable_shares
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.model import load_model
 

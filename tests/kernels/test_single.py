@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from machines import write_machine
 from ridgeline.hardware import load_device
 from ridgeline.kernels.roofline import ridge_points
-from ridgeline.kernels.single import conv, gemm
+from ridgeline.kernels.single_op import conv, gemm
 from ridgeline.workload.graph import Conv
 
 MACHINE = tempfile.TemporaryDirectory()

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from machines import DEVICE, ENERGY
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import Device, load_device
-from ridgeline.kernels.break_even import break_even
-from ridgeline.kernels.single import OpResult, conv, gemm
+from ridgeline.kernels.single_op import OpResult, conv, gemm
+from ridgeline.kernels.sparsity_break_even import break_even
 from ridgeline.kernels.systolic.gemm import gemm_cycles
 from ridgeline.study.point import Point
 from ridgeline.workload.graph import Conv

@@ -15,8 +15,14 @@ from test_residence import slow
 import ridgeline as rl
 from machines import DEVICE, write_machine
 from ridgeline.hardware import Device, load_device
-from ridgeline.kernels.residence import NONE_STAY, STAYING_SHARES, Staying, can_stay, residence
-from ridgeline.parallel.prices import OpPricer
+from ridgeline.kernels.cache_residency import (
+    NONE_STAY,
+    STAYING_SHARES,
+    Staying,
+    can_stay,
+    residence,
+)
+from ridgeline.parallel.op_pricer import OpPricer
 from ridgeline.report.summary import kept_text
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.model import load_model

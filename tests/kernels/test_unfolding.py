@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 import ridgeline as rl
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
-from ridgeline.kernels import unfolding
-from ridgeline.kernels.alike import described
+from ridgeline.kernels import im2col
+from ridgeline.kernels.op_signature import described
 from ridgeline.kernels.pricing import price, price_all
 from ridgeline.kernels.traffic import cache_bytes
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
@@ -86,7 +86,7 @@ def direct(x: NDArray[np.float64], w: NDArray[np.float64], loops: Conv) -> NDArr
 @given(convolutions(most=3))
 def test_products_of_columns_are_the_convolution(loops: Conv) -> None:
     """What has the shapes of the priced product, done for every image and group, is the result."""
-    work = unfolding.unfolded(*op_of(loops, FORWARD, "torch7"))
+    work = im2col.unfolded(*op_of(loops, FORWARD, "torch7"))
     gemm = work.product.loops
     assert isinstance(gemm, Gemm)
     rng = np.random.default_rng(loops.batch + 7 * loops.c_in + 31 * loops.h_in)
@@ -115,7 +115,7 @@ def test_the_price_is_that_of_every_image_one_after_the_other(
     loops: Conv, pass_: Pass, library: str
 ) -> None:
     op, graph = op_of(loops, pass_, library)
-    work, cost = unfolding.unfolded(op, graph), price(op, graph, TITAN)
+    work, cost = im2col.unfolded(op, graph), price(op, graph, TITAN)
     assert work.products * work.product.matrix_flops == op.matrix_flops
     assert cost.flops == {"cuda-cores.fp32": op.matrix_flops}
     (one,) = price_all((described(work.product, work.graph),), TITAN)
@@ -148,7 +148,7 @@ def test_columns_are_written_as_fast_as_in_a_profile_of_caffe() -> None:
     moved = 0.0
     for c_in, side, c_out, taps, stride, padding in sizes:
         loops = Conv(1, c_in, side, side, c_out, taps, taps, (stride, stride), (padding, padding))
-        work = unfolding.unfolded(*op_of(loops, FORWARD, "caffe"))
+        work = im2col.unfolded(*op_of(loops, FORWARD, "caffe"))
         moved += (work.image_bytes + work.columns_bytes) / len(sizes)
     assert moved / (0.41 * 192.2e9) == pytest.approx(48.8e-6, rel=0.02)
     assert moved / (0.30 * 192.2e9) == pytest.approx(67.1e-6, rel=0.02)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.kernels.processors import padding
-from ridgeline.kernels.waves import _SPLITS, TILES, WaveMachine, best_blocking
+from ridgeline.kernels.wave_quantization import _SPLITS, TILES, WaveMachine, best_blocking
 from ridgeline.workload.graph import Conv, Gemm
 
 V100 = WaveMachine(80, 100e12, 2e12, 0.6e-6, 2e-6)

@@ -12,7 +12,7 @@ import pytest
 from machines import write_machine
 from ridgeline.hardware import Device, load_device
 from ridgeline.hardware.device import Winograd
-from ridgeline.kernels.single import conv
+from ridgeline.kernels.single_op import conv
 from ridgeline.kernels.winograd import TRANSFORMS
 from ridgeline.workload.graph import Conv
 

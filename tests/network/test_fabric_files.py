@@ -16,10 +16,10 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network import from_text
 from ridgeline.network.files import from_file
 from ridgeline.network.infragraph import read_infragraph, write_infragraph
-from ridgeline.network.measures import measure
 from ridgeline.network.nccl_topology import read_nccl_topology
+from ridgeline.network.resolve import load_cluster, topology_of
 from ridgeline.network.topologies.slim_fly import generator_sets
-from ridgeline.network.where import load_cluster, topology_of
+from ridgeline.network.topology_metrics import measure
 
 FABRICS = Path(__file__).parents[2] / "docs" / "examples" / "fabrics"
 INFRAGRAPH, NCCL = FABRICS / "two-servers.infragraph.yaml", FABRICS / "four-gpus.xml"

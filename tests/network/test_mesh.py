@@ -19,15 +19,15 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.network import collective, from_cluster, from_text
-from ridgeline.network.dimensions import lines
-from ridgeline.network.measures import bisection_bandwidth, diameter, measure
+from ridgeline.network.line_dimensions import lines
 from ridgeline.network.routing import route
 from ridgeline.network.schedule import ALGORITHMS, closed_form_time_s
+from ridgeline.network.topology_metrics import bisection_bandwidth, diameter, measure
 from ridgeline.network.traffic import flow_times, make_flows
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.plans.resolved import NEUTRAL
-from ridgeline.parallel.sending.chosen import best_schedule
-from ridgeline.parallel.sending.lying import Lying
+from ridgeline.parallel.comm.collective_selection import best_schedule
+from ridgeline.parallel.comm.placement import Lying
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.plan.resolved import NEUTRAL
 from ridgeline.simulation import simulate
 from ridgeline.study.planner.search import searcher
 from ridgeline.workload import load_model

@@ -13,7 +13,7 @@ from ridgeline import catalog
 from ridgeline.errors import RidgelineError
 from ridgeline.network import Topology, collective, from_text
 from ridgeline.network.collectives import ALGORITHMS
-from ridgeline.network.where import topology_of
+from ridgeline.network.resolve import topology_of
 
 OPS = sorted({op for op, _ in ALGORITHMS})
 

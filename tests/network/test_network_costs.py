@@ -11,7 +11,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.network import collective
 from ridgeline.network.algorithm import DoesNotApplyError
 from ridgeline.network.collectives import ALGORITHMS
-from ridgeline.network.costs import BSP, LogGP, cost_of
+from ridgeline.network.loggp_bsp_costs import BSP, LogGP, cost_of
 
 WHERE = "FullyConnected({n}, 10 GB/s, 1 us)"
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_machines import cluster, dgx1, switched
 
-from ridgeline.engine import WorkPhase, ProgramBuilder, run_reference
+from ridgeline.engine import ProgramBuilder, WorkPhase, run_reference
 from ridgeline.network import Topology, from_cluster, from_text
 from ridgeline.network.algorithm import DoesNotApplyError
 from ridgeline.network.collectives import ALGORITHMS, Schedule, closed_form_time_s

@@ -15,7 +15,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster, Fabric
 from ridgeline.network import Topology, collective, from_cluster
-from ridgeline.network.measures import diameter, measure
+from ridgeline.network.topology_metrics import diameter, measure
 
 LINK = "2 GB/s, 1 us"
 

@@ -13,7 +13,12 @@ from ridgeline.cli import execute
 from ridgeline.errors import ConfigError
 from ridgeline.network import from_text
 from ridgeline.network.files import from_file
-from ridgeline.network.measures import bisection_bandwidth, diameter, measure, n_shortest_paths
+from ridgeline.network.topology_metrics import (
+    bisection_bandwidth,
+    diameter,
+    measure,
+    n_shortest_paths,
+)
 
 LINK = "2 GB/s, 1 us"
 

@@ -18,8 +18,8 @@ from ridgeline.hardware import load_cluster, load_node
 from ridgeline.network import collective, from_cluster, nccl
 from ridgeline.network.algorithms.pipelines import double_tree_sent
 from ridgeline.network.astrasim import (
-    Dimension,
     AstraSimSystem,
+    Dimension,
     collective_time_ns,
     network_time_ns,
     ring_time_ns,

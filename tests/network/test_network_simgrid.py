@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from oracles.simgrid_flows import flow_sets
-from ridgeline.engine import WorkPhase, ProgramBuilder, run
+from ridgeline.engine import ProgramBuilder, WorkPhase, run
 
 DATA = Path(__file__).parents[1] / "data" / "simgrid_flows.csv"
 ORACLE = Path(__file__).parents[1] / "oracles" / "simgrid_flows.py"

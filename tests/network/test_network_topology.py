@@ -14,9 +14,9 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.network import Topology, from_cluster, from_text
 from ridgeline.network.inline import INLINE, with_links
-from ridgeline.network.measures import measure
+from ridgeline.network.resolve import topology_of
 from ridgeline.network.routing import route
-from ridgeline.network.where import topology_of
+from ridgeline.network.topology_metrics import measure
 
 
 def kinds(topology: Topology) -> Counter[str]:

@@ -16,7 +16,7 @@ from oracles.transport_in_simpy import Play
 from ridgeline.cli import execute
 from ridgeline.errors import RidgelineError
 from ridgeline.network.collectives import collective
-from ridgeline.network.completions import completions
+from ridgeline.network.completion_times import completions
 from ridgeline.network.faults import read_faults, with_faults
 from ridgeline.network.inline import from_text
 from ridgeline.network.multipath import (

@@ -12,7 +12,7 @@ import itertools
 import numpy as np
 from numpy.typing import NDArray
 
-from ridgeline.kernels.bsp import ElementSizes, TilePlan, EqualTiles
+from ridgeline.kernels.bsp_gemm import ElementSizes, EqualTiles, TilePlan
 
 Ints = NDArray[np.int64]
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline.network.message_schedule import MessageRounds, MessageSchedule
 from ridgeline.network.routing import route
-from ridgeline.network.script import MessageSchedule, MessageRounds
 from ridgeline.network.topology import Topology
 
 WIDTH = 2  # elements of each slot

@@ -16,8 +16,8 @@ import numpy as np
 
 from oracles.graph_interpreter import GRADIENT
 from oracles.sharded_data import WITHOUT_SAMPLES, Array, Devices, Layouts
-from ridgeline.parallel.division.choice import WHOLE
-from ridgeline.parallel.division.labels import GRID, signature
+from ridgeline.parallel.sharding.axes import GRID, signature
+from ridgeline.parallel.sharding.axis_choice import WHOLE
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 
 _ROWS, _COLUMNS = 0, 1

@@ -134,7 +134,9 @@ def prices_of(machine: MappingMachine) -> tuple[tuple[float, ...], tuple[float, 
     return near, tuple(machine.far_byte_j + each for each in near)
 
 
-def least_of(played: Played, machine: MappingMachine, objective: str, base: tuple[float, float]) -> float:
+def least_of(
+    played: Played, machine: MappingMachine, objective: str, base: tuple[float, float]
+) -> float:
     """Least seconds, joules or joule-seconds over all ways to compute all tiles, each by itself.
 
     For the product every pair of sums that no other is below in both is kept, tile by tile.

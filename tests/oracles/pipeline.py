@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from ridgeline.parallel.stages.schedules import Orders, Slot
+from ridgeline.parallel.schedule import Orders, Slot
 
 Ends = dict[tuple[int, Slot], Fraction]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ridgeline.parallel.stages.schedules import Orders, Slot
+from ridgeline.parallel.schedule import Orders, Slot
 
 
 def one_forward_one_backward(

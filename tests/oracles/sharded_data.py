@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from oracles.graph_interpreter import FORWARD, GRADIENT, SAME
-from ridgeline.parallel.division.choice import CASTS, PARTIAL, WHOLE
-from ridgeline.parallel.division.divide import ShardedGraph, ShardingSpec, divide
-from ridgeline.parallel.division.labels import base, forward_name
-from ridgeline.parallel.division.shard import COLLECTIVES, Sharder
-from ridgeline.parallel.plans.layers import levels
+from ridgeline.parallel.plan.layers import levels
+from ridgeline.parallel.sharding.axes import base, forward_name
+from ridgeline.parallel.sharding.axis_choice import CASTS, PARTIAL, WHOLE
+from ridgeline.parallel.sharding.divide import ShardedGraph, ShardingSpec, divide
+from ridgeline.parallel.sharding.shard import COLLECTIVES, Sharder
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 
 Array = npt.NDArray[Any]

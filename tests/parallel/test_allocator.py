@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.parallel.memory.allocator import played
-from ridgeline.parallel.memory.over_step import memory
+from ridgeline.parallel.memory.liveness_profile import memory
 from stacked import stacked
 
 MIB = 2**20

@@ -12,9 +12,9 @@ from test_plans_on_pods import CHAIN, FREE, POD, step
 
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_cluster
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.plans.resolved import NEUTRAL
-from ridgeline.parallel.stages.schedules import PHASES, SCHEDULES
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.plan.resolved import NEUTRAL
+from ridgeline.parallel.schedule import PHASES, SCHEDULES
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import load_model

@@ -15,7 +15,7 @@ from ridgeline.hardware import load_cluster
 from ridgeline.network import collective
 from ridgeline.network.schedule import closed_form_time_s
 from ridgeline.network.topology import Topology, from_cluster
-from ridgeline.parallel.sending.chosen import best_schedule
+from ridgeline.parallel.comm.collective_selection import best_schedule
 
 MIB = 2.0**20
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline.parallel.sending.contention import _traffic
-from ridgeline.parallel.steps.buckets import moved
+from ridgeline.parallel.comm.contention import _traffic
+from ridgeline.parallel.emit.buckets import moved
 from stacked import stacked
 
 MODEL = rl.load_model("mlp", {"widths": [2048] * 8})

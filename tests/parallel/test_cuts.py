@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.division.divide import ShardingSpec, divide
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.stages.chain import layers, units
-from ridgeline.parallel.stages.partition import partition
+from ridgeline.parallel.partition.chain import layers, units
+from ridgeline.parallel.partition.pipeline_partition import partition
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.sharding.divide import ShardingSpec, divide
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Graph, Role
 from ridgeline.workload.model import load_model

@@ -12,12 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.hardware import load_cluster
-from ridgeline.kernels import price, waves
+from ridgeline.kernels import price, wave_quantization
 from ridgeline.kernels.cost import OpCost
 from ridgeline.kernels.mapping import mapper
+from ridgeline.parallel.emit import step_template
 from ridgeline.parallel.lower import COLLECTIVE
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.steps import draft
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.parallel_run import row_of
 from ridgeline.study.point import Point, shared_model
@@ -63,8 +63,8 @@ PLANS = st.sampled_from(
 def forget() -> None:
     """Forget all that a point may have from those before."""
     mapper.forget()
-    waves._found.clear()
-    draft._drafts.clear()
+    wave_quantization._found.clear()
+    step_template._drafts.clear()
     shared_model.cache_clear()
 
 
@@ -146,9 +146,9 @@ def test_every_task_takes_what_its_op_costs_alone(
 def test_a_study_writes_each_step_once(monkeypatch: pytest.MonkeyPatch) -> None:
     forget()
     written: list[int] = []
-    inner = draft.draft_of
+    inner = step_template.draft_of
 
-    def counted(subject: draft.Subject, write: Any) -> draft.StepTemplate:
+    def counted(subject: step_template.Subject, write: Any) -> step_template.StepTemplate:
         return inner(subject, lambda: written.append(1) or write())
 
     monkeypatch.setattr("ridgeline.parallel.lower.draft_of", counted)

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pods import on_pod
 
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.division.divide import ShardingSpec, divide
 from ridgeline.parallel.passes.prefetch_all_gather import with_early_gathers
+from ridgeline.parallel.sharding.divide import ShardingSpec, divide
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Graph, Op, Pass

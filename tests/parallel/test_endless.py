@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pods import write_pod
 
 from ridgeline.hardware import load_cluster
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.steps.endless import period_before
+from ridgeline.parallel.emit.async_pipeline import period_before
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import load_model

@@ -10,8 +10,8 @@ import pytest
 from pods import write_pod
 
 from ridgeline.hardware import load_cluster
-from ridgeline.parallel.division.divide import ShardingSpec, divide
-from ridgeline.parallel.division.experts import expert_weights
+from ridgeline.parallel.sharding.divide import ShardingSpec, divide
+from ridgeline.parallel.sharding.experts import expert_weights
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Graph, Role

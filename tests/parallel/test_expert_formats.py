@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ridgeline.kernels.traffic import streamed_bytes
-from ridgeline.parallel.division.experts import expert_weights, with_experts
-from ridgeline.parallel.memory.over_step import held_bytes
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.steps.sums import adds, casts, sum_bytes, with_summing_products
+from ridgeline.parallel.emit.grad_accumulation import adds, casts, sum_bytes, with_summing_products
+from ridgeline.parallel.memory.liveness_profile import held_bytes
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.sharding.experts import expert_weights, with_experts
 from ridgeline.simulation import simulate
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Gemm, Graph, Pass, Role

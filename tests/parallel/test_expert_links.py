@@ -14,8 +14,8 @@ from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.network.routing import routes
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.sending.chosen import schedule_of
-from ridgeline.parallel.sending.expert_links import link_ratio
+from ridgeline.parallel.comm.collective_selection import schedule_of
+from ridgeline.parallel.comm.expert_links import link_ratio
 from ridgeline.simulation import shared_topology
 from stacked import changed, stacked
 

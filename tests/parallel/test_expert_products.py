@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline.parallel.steps.host import experts_of
+from ridgeline.parallel.emit.host_launches import experts_of
 from ridgeline.workload.graph import Pass, Role
 from stacked import stacked
 

@@ -14,11 +14,11 @@ from pods import on_pod
 from oracles.graph_interpreter import run
 from oracles.sharded_data import Devices, divided_with_layouts, updates
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.division.divide import ShardingSpec, divide
-from ridgeline.parallel.division.experts import expert_weights
-from ridgeline.parallel.plans.mesh import Mesh
-from ridgeline.parallel.plans.mixtures import routed_layers
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.mesh import Mesh
+from ridgeline.parallel.plan.mixtures import routed_layers
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.sharding.divide import ShardingSpec, divide
+from ridgeline.parallel.sharding.experts import expert_weights
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Graph, Pass, Role

@@ -6,7 +6,7 @@ import pytest
 
 from check_faster import PARTS, check, faster, step_s
 from ridgeline.hardware import load_cluster
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import load_model
 

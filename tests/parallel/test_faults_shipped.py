@@ -15,7 +15,7 @@ from ridgeline.errors import CutOffError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import shared_topology, simulate
 from ridgeline.workload.model import load_model
 

@@ -13,7 +13,7 @@ import pytest
 from check_folding import DEVICE, ENERGY, SAME, difference, models
 from ridgeline.hardware import load_cluster
 from ridgeline.network.rings import ring_channels
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import shared_topology, simulate
 
 NODE = """

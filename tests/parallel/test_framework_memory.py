@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.memory.over_step import memory, model_states
-from ridgeline.parallel.steps.sums import (
+from ridgeline.parallel.emit.grad_accumulation import (
     copied,
     narrow_gradients,
     with_gradients,
     with_narrow_gradients,
 )
-from ridgeline.parallel.steps.zero import with_sharding
+from ridgeline.parallel.emit.zero import with_sharding
+from ridgeline.parallel.memory.liveness_profile import memory, model_states
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Pass, Role
 from ridgeline.workload.liveness import memory_entries

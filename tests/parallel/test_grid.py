@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.parallel.division.divide import ShardingSpec, divide
-from ridgeline.parallel.division.grid import Grid, Mode
-from ridgeline.parallel.plans.mesh import Mesh
-from ridgeline.parallel.plans.text import make_plan, plan_fields
+from ridgeline.parallel.plan.mesh import Mesh
+from ridgeline.parallel.plan.text import make_plan, plan_fields
+from ridgeline.parallel.sharding.divide import ShardingSpec, divide
+from ridgeline.parallel.sharding.tensor_2d import Grid, Mode
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.model import load_model
 from stacked import stacked

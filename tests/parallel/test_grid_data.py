@@ -15,8 +15,8 @@ from oracles.graph_interpreter import run
 from oracles.grid_data import GridDevices
 from oracles.sharded_data import divided_with_layouts, updates
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.division.divide import ShardingSpec
-from ridgeline.parallel.division.grid import Grid
+from ridgeline.parallel.sharding.divide import ShardingSpec
+from ridgeline.parallel.sharding.tensor_2d import Grid
 from ridgeline.workload import training_graph
 from ridgeline.workload.graph import Graph, Role
 from ridgeline.workload.numerics import PRECISIONS

@@ -15,10 +15,10 @@ from pods import write_pod
 
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_cluster
-from ridgeline.parallel.division.head_copies import NEIGHBOURS, with_copied_heads
-from ridgeline.parallel.division.shard import shard
-from ridgeline.parallel.plans.mesh import Mesh
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.mesh import Mesh
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.sharding.kv_head_replication import NEIGHBOURS, with_copied_heads
+from ridgeline.parallel.sharding.shard import shard
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 from ridgeline.workload.model import Model, load_model

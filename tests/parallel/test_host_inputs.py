@@ -9,7 +9,7 @@ from ridgeline.hardware import load_cluster, load_device
 from ridgeline.hardware.host_processor import HOST_LINK
 from ridgeline.kernels.cost import peak_rates
 from ridgeline.parallel.passes.host_inputs import with_host_inputs
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
 from ridgeline.workload.ops.shape import HOST_INPUT

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.engine.reference import run_reference
-from ridgeline.parallel.plans.resolved import NEUTRAL, resolved
+from ridgeline.parallel.plan.resolved import NEUTRAL, resolved
 from stacked import stacked
 
 SHAPE = {

@@ -17,8 +17,8 @@ from oracles import graph_networks
 from oracles.graph_interpreter import run
 from oracles.sharded_data import Devices, divided_with_layouts, updates
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.division.divide import ShardingSpec, divide
-from ridgeline.parallel.division.shard import COLLECTIVES
+from ridgeline.parallel.sharding.divide import ShardingSpec, divide
+from ridgeline.parallel.sharding.shard import COLLECTIVES
 from ridgeline.workload import ops, training_graph
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.builder import GraphBuilder

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from pods import on_pod
 
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.division.shard import COLLECTIVES
-from ridgeline.parallel.plans.mesh import Mesh
+from ridgeline.parallel.plan.mesh import Mesh
+from ridgeline.parallel.sharding.shard import COLLECTIVES
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Role

@@ -5,7 +5,7 @@ import pytest
 from ridgeline import load_model, simulate
 from ridgeline.hardware.load import load_device
 from ridgeline.parallel.passes.layout import copied_formats, with_blocks, with_copies, with_heads
-from ridgeline.report.ops import op_times
+from ridgeline.report.op_times import op_times
 from ridgeline.workload.graph import Conv, Pass, Role
 from stacked import changed, stacked
 

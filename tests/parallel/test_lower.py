@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from machines import write_machine
 from ridgeline.hardware import load_cluster
 from ridgeline.network.topology import from_cluster
+from ridgeline.parallel.emit.buckets import gradient_buckets
 from ridgeline.parallel.lower import COLLECTIVE
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.steps.buckets import gradient_buckets
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Pass, Role

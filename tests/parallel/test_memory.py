@@ -8,7 +8,7 @@ import ridgeline as rl
 from oracles.graph_memory import profile
 from oracles.graph_networks import optimized_graphs
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.memory.over_step import held_bytes, memory, model_states
+from ridgeline.parallel.memory.liveness_profile import held_bytes, memory, model_states
 from ridgeline.workload import load_model, peak, training_graph
 from ridgeline.workload.optimizers import OPTIMIZERS
 from stacked import stacked

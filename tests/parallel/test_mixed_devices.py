@@ -9,11 +9,11 @@ import pytest
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.network.where import load_cluster
+from ridgeline.network.resolve import load_cluster
+from ridgeline.report.fault_distribution import waited_s
 from ridgeline.report.result import Result
-from ridgeline.report.weather import waited_s
-from ridgeline.study.planner.found import Objective
 from ridgeline.study.planner.search import found_by, searcher
+from ridgeline.study.planner.search_result import Objective
 
 FILE = Path(__file__).parents[2] / "docs" / "examples" / "fabrics" / "two-generations.yaml"
 LINK = "Switch(8, 300 GB/s, 1 us)"

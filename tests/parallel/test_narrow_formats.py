@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ridgeline.parallel.division.shard import COLLECTIVES, shard
+from ridgeline.parallel.sharding.shard import COLLECTIVES, shard
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.model import load_model
 

@@ -15,7 +15,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.kernels import price
 from ridgeline.network.topology import from_cluster
-from ridgeline.parallel.recomputing.offload import (
+from ridgeline.parallel.checkpointing.offload import (
     COPIES,
     OffloadLink,
     copied_bytes,
@@ -24,9 +24,9 @@ from ridgeline.parallel.recomputing.offload import (
     overlapped,
     with_offload,
 )
-from ridgeline.parallel.recomputing.offload_fit import fastest_fit
-from ridgeline.parallel.recomputing.recompute import with_recompute
-from ridgeline.parallel.stages.cuts import DoesNotFit
+from ridgeline.parallel.checkpointing.offload_fit import fastest_fit
+from ridgeline.parallel.checkpointing.recompute import with_recompute
+from ridgeline.parallel.partition.partition_dp import DoesNotFit
 from ridgeline.workload import Pass, Role, load_model, peak, training_graph
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.optimizers import OPTIMIZERS

@@ -9,16 +9,16 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.kernels import price
 from ridgeline.network.topology import from_cluster
-from ridgeline.parallel.memory.over_step import memory, training_graph_of
-from ridgeline.parallel.plans.resolved import NEUTRAL
-from ridgeline.parallel.recomputing.offload import (
+from ridgeline.parallel.checkpointing.offload import (
     COPIES,
     copied_bytes,
     host_link,
     overlapped,
     with_offload,
 )
-from ridgeline.parallel.recomputing.recompute import with_recompute
+from ridgeline.parallel.checkpointing.recompute import with_recompute
+from ridgeline.parallel.memory.liveness_profile import memory, training_graph_of
+from ridgeline.parallel.plan.resolved import NEUTRAL
 from ridgeline.workload import load_model
 from stacked import stacked
 

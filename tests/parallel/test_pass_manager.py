@@ -13,7 +13,7 @@ from ridgeline import catalog
 from ridgeline.hardware import load_device
 from ridgeline.parallel import lower as lowering
 from ridgeline.parallel.pass_manager import PASSES, PassContext, run_passes
-from ridgeline.parallel.plans.resolved import NEUTRAL
+from ridgeline.parallel.plan.resolved import NEUTRAL
 from ridgeline.software import Stack, load_software
 from stacked import stacked
 

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline.parallel.division.divide import ShardingSpec, divide
 from ridgeline.parallel.passes.decompose_gemm import with_pieces
+from ridgeline.parallel.sharding.divide import ShardingSpec, divide
 from ridgeline.workload.graph import PIECES, Graph, Pass
 from stacked import stacked
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.plans.text import make_plan, plan_fields
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.plan.text import make_plan, plan_fields
 
 
 def read(text: str, **more: object) -> Plan:

@@ -11,8 +11,8 @@ from pods import write_pod
 
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_cluster
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.stages.partition import partition
+from ridgeline.parallel.partition.pipeline_partition import partition
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Pass, Role

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_cluster
-from ridgeline.kernels import alike
+from ridgeline.kernels import op_signature
 from ridgeline.kernels.pricing import price_all
-from ridgeline.parallel import prices
-from ridgeline.parallel.prices import OpPricer
+from ridgeline.parallel import op_pricer
+from ridgeline.parallel.op_pricer import OpPricer
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.model import load_model
 
@@ -45,12 +45,12 @@ def test_ops_of_other_graphs_are_looked_at_by_what_they_read_there(
     drawn: list[tuple[int, int, int]], most: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(alike, "_MOST", most)
+        patch.setattr(op_signature, "_MOST", most)
         for which, times, every in drawn:
             other = with_other_shapes(GRAPHS[which], times, every)
-            found = alike.alike(other.ops, other, [None] * len(other.ops))
+            found = op_signature.alike(other.ops, other, [None] * len(other.ops))
             for op, kind in zip(other.ops, found, strict=True):
-                alone = alike.described(op, other)
+                alone = op_signature.described(op, other)
                 assert kind == alone
                 assert kind.streamed_bytes == alone.streamed_bytes
                 assert (kind.gemm, kind.flops) == (alone.gemm, alone.flops)
@@ -83,9 +83,9 @@ def test_prices_of_devices_that_were_met_are_those_of_a_first_meeting(
     drawn: list[tuple[str, float, int]], most: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prices, "_MOST", most)
+        patch.setattr(op_pricer, "_MOST", most)
         for name, share, which in drawn:
             graph = GRAPHS[which]
             device = slower(load_cluster(name).device, share)  # a new one, which may be equal
-            kinds = prices._kinds(graph.ops, graph, device)
+            kinds = op_pricer._kinds(graph.ops, graph, device)
             assert OpPricer(device).costs(graph) == price_all(kinds, device)

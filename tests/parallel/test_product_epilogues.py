@@ -9,9 +9,9 @@ import pytest
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
 from ridgeline.kernels.pricing import price
-from ridgeline.kernels.single import gemm
+from ridgeline.kernels.single_op import gemm
 from ridgeline.parallel.passes.product_epilogues import epilogues_of, with_product_epilogues
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.workload import load_model
 from ridgeline.workload.graph import EPILOGUE, Graph, Pass

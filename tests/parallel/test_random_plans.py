@@ -16,9 +16,9 @@ from pods import write_pod
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.plans.plan import DIMENSIONS, Plan
-from ridgeline.parallel.plans.resolved import ALTERNATING
-from ridgeline.report.account import union
+from ridgeline.parallel.plan.plan import DIMENSIONS, Plan
+from ridgeline.parallel.plan.resolved import ALTERNATING
+from ridgeline.report.accounting import union
 from ridgeline.report.result import Result
 from ridgeline.simulation import matrix_peak, simulate
 from ridgeline.workload.model import Model, load_model

@@ -11,9 +11,9 @@ from test_recompute import SGD, assert_same_gradients, assert_well_formed
 import ridgeline as rl
 from oracles.graph_zoo import tiny
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.parallel.division.divide import ShardingSpec, divide
-from ridgeline.parallel.recomputing.modules import MODULES, parse_modules
-from ridgeline.parallel.recomputing.recompute import with_recompute
+from ridgeline.parallel.checkpointing.modules import MODULES, parse_modules
+from ridgeline.parallel.checkpointing.recompute import with_recompute
+from ridgeline.parallel.sharding.divide import ShardingSpec, divide
 from ridgeline.workload import load_model
 from ridgeline.workload.graph import Graph, Pass
 

@@ -6,7 +6,7 @@ import pytest
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.steps.buckets import gradient_buckets, moved
+from ridgeline.parallel.emit.buckets import gradient_buckets, moved
 from ridgeline.workload.graph import Role
 from stacked import changed, stacked
 

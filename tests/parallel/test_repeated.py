@@ -16,12 +16,12 @@ from ridgeline.engine.program import Program
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.parallel.emit import step_emitter
+from ridgeline.parallel.emit.stage_dedup import look_of
+from ridgeline.parallel.emit.step_template import _drafts
 from ridgeline.parallel.lower import Lowered, lower
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.stages.partition import StagePart
-from ridgeline.parallel.steps import step
-from ridgeline.parallel.steps.draft import _drafts
-from ridgeline.parallel.steps.repeated import look_of
+from ridgeline.parallel.partition.pipeline_partition import StagePart
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.model import load_model
 from stacked import stacked
@@ -52,7 +52,7 @@ def lowered(plan: Plan, model: str, cluster: int, *, copied: bool) -> Lowered:
     graph = graph_of(model, plan.micro_batch_size)
     with pytest.MonkeyPatch.context() as patch:
         if not copied:
-            patch.setattr(step, "look_of", lambda part, *more: _unlike(part))
+            patch.setattr(step_emitter, "look_of", lambda part, *more: _unlike(part))
         return lower(graph, plan, load_cluster(CLUSTERS[cluster][0]), topology_of(cluster))
 
 
@@ -117,13 +117,13 @@ def test_copied_blocks_are_those_that_would_be_written(
 def test_most_layers_are_not_written(issue: float, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 12 parts of equal layers the two ends are, what is next to the last, and one for all."""
     written: Counter[int] = Counter()
-    write = step.StepEmitter._written
+    write = step_emitter.StepEmitter._written
 
     def counted(self: Any, team: Any, number: int, *more: Any) -> Any:
         written[number] += 1
         return write(self, team, number, *more)
 
-    monkeypatch.setattr(step.StepEmitter, "_written", counted)
+    monkeypatch.setattr(step_emitter.StepEmitter, "_written", counted)
     plan = stacked(
         global_batch=8,
         pipeline=4,

@@ -18,11 +18,11 @@ from pods import write_pod
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.plans.mesh import Mesh
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.plans.replicas import counts_of, in_flight, replica_orders
-from ridgeline.parallel.plans.text import make_plan
-from ridgeline.parallel.stages.cuts import balance_given, balance_replicated
+from ridgeline.parallel.partition.partition_dp import balance_given, balance_replicated
+from ridgeline.parallel.plan.mesh import Mesh
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.plan.replicas import counts_of, in_flight, replica_orders
+from ridgeline.parallel.plan.text import make_plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import load_model

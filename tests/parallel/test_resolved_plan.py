@@ -8,8 +8,8 @@ import pytest
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.plans.resolved import NEUTRAL, resolved
-from ridgeline.parallel.plans.stack_choice import able_stacks, choose_stack
+from ridgeline.parallel.plan.resolved import NEUTRAL, resolved
+from ridgeline.parallel.plan.stack_choice import able_stacks, choose_stack
 from ridgeline.software import Stack
 
 MODEL = rl.load_model("llama2-7b")

@@ -7,7 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.recomputing.revolve import ForwardChain, advances, best_reversal, reversible_steps
+from ridgeline.parallel.checkpointing.revolve import (
+    ForwardChain,
+    advances,
+    best_reversal,
+    reversible_steps,
+)
 
 
 @cache

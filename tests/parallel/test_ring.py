@@ -10,8 +10,8 @@ from pods import on_pod
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.division.divide import ShardingSpec, divide
-from ridgeline.parallel.division.ring import HOP
+from ridgeline.parallel.sharding.divide import ShardingSpec, divide
+from ridgeline.parallel.sharding.ring_attention import HOP
 from ridgeline.report.as_execution import as_execution
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate

@@ -9,8 +9,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from ridgeline.parallel.division.divide import ShardingSpec, divide
-from ridgeline.parallel.division.ring import HOP
+from ridgeline.parallel.sharding.divide import ShardingSpec, divide
+from ridgeline.parallel.sharding.ring_attention import HOP
 from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.model import load_model
 from ridgeline.workload.ops.attention import OFF_DIAGONAL

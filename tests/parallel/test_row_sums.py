@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 import ridgeline as rl
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels import price
-from ridgeline.parallel.division.experts import expert_weights, with_experts
 from ridgeline.parallel.passes.atomic_scatter_add import with_atomic_sums
+from ridgeline.parallel.sharding.experts import expert_weights, with_experts
 from ridgeline.workload.graph import Graph, Pass
 from stacked import stacked
 

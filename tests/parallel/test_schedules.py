@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from oracles.pipeline import held, play, source
 from oracles.schedules import orders as told_orders
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.stages.schedules import (
+from ridgeline.parallel.schedule import (
     PHASES,
     SCHEDULES,
     Slot,
@@ -18,7 +18,7 @@ from ridgeline.parallel.stages.schedules import (
     slot_arrays,
     zero_bubble_2p,
 )
-from ridgeline.parallel.stages.schedules.player import PassTimes
+from ridgeline.parallel.schedule.player import PassTimes
 
 CASES = [
     (name, stages, micro_batches, chunks)

@@ -8,7 +8,7 @@ import pytest
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.division.shard import COLLECTIVES, shard
+from ridgeline.parallel.sharding.shard import COLLECTIVES, shard
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.model import load_model
 

@@ -13,11 +13,11 @@ import ridgeline as rl
 from oracles.graph_interpreter import run
 from oracles.shared_rows import SharedRows
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.parallel.division.divide import ShardingSpec, divide
-from ridgeline.parallel.division.labels import HALO
-from ridgeline.parallel.division.reach import Window, ends, halo_rows
-from ridgeline.parallel.division.shard import COLLECTIVES
-from ridgeline.parallel.division.spatial import PAIRS, with_shared_images
+from ridgeline.parallel.sharding.axes import HALO
+from ridgeline.parallel.sharding.divide import ShardingSpec, divide
+from ridgeline.parallel.sharding.halo import Window, ends, halo_rows
+from ridgeline.parallel.sharding.shard import COLLECTIVES
+from ridgeline.parallel.sharding.spatial import PAIRS, with_shared_images
 from ridgeline.workload import ops, training_graph
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.graph import Gemm, Graph, Op, Role

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline.parallel.sending.spread import slowest, waited
+from ridgeline.parallel.comm.stragglers import slowest, waited
 from stacked import stacked
 
 

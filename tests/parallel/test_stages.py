@@ -10,8 +10,14 @@ from hypothesis import strategies as st
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
 from ridgeline.kernels import price
-from ridgeline.parallel.stages.chain import units
-from ridgeline.parallel.stages.cuts import DoesNotFit, Room, StageLayers, balance, balance_replicated
+from ridgeline.parallel.partition.chain import units
+from ridgeline.parallel.partition.partition_dp import (
+    DoesNotFit,
+    Room,
+    StageLayers,
+    balance,
+    balance_replicated,
+)
 from ridgeline.workload import Pass, Role, load_model
 
 times = st.lists(st.integers(1, 9), min_size=1, max_size=8)

@@ -13,7 +13,7 @@ import ridgeline as rl
 from oracles.graph_interpreter import run
 from oracles.sharded_data import Devices, divided_with_layouts, updates
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.division.divide import ShardingSpec
+from ridgeline.parallel.sharding.divide import ShardingSpec
 from ridgeline.workload.graph import Role
 from ridgeline.workload.model import Model, load_model
 

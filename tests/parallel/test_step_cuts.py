@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline.parallel.stages import cuts
-from ridgeline.parallel.stages.cuts import Pace, balance_step
-from ridgeline.parallel.stages.overheads import (
+from ridgeline.parallel.partition import partition_dp
+from ridgeline.parallel.partition.overheads import (
     AGAIN,
     ALONE,
     BEGIN,
@@ -26,7 +25,8 @@ from ridgeline.parallel.stages.overheads import (
     Overheads,
     Replicas,
 )
-from ridgeline.parallel.stages.schedules import SCHEDULES
+from ridgeline.parallel.partition.partition_dp import Pace, balance_step
+from ridgeline.parallel.schedule import SCHEDULES
 
 NUMBERS = st.floats(0.01, 4.0)
 KINDS = [
@@ -295,7 +295,7 @@ def test_where_not_every_cut_is_played_moving_one_does_not_help(
 ) -> None:
     work, sizes, parts, pace, besides = case
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cuts, "comb", lambda n, k: 10**9)  # so that no list is short enough
+        patch.setattr(partition_dp, "comb", lambda n, k: 10**9)  # so that no list is short enough
         found = balance_step(work, parts, sizes, pace, besides)
     where = [0, *(stage.stop for stage in found)]
     best = step_of(work, tuple(where), sizes, pace, besides)

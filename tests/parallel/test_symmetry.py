@@ -10,10 +10,10 @@ import pytest
 from ridgeline.hardware import load_cluster
 from ridgeline.network.inline import from_text
 from ridgeline.network.topology import from_cluster
-from ridgeline.parallel.plans.mesh import Mesh
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.sending.flows import StageCollective
-from ridgeline.parallel.sending.symmetry import Symmetry, symmetry_of
+from ridgeline.parallel.comm.collective_flows import StageCollective
+from ridgeline.parallel.comm.symmetry import Symmetry, symmetry_of
+from ridgeline.parallel.plan.mesh import Mesh
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import load_model
 from stacked import stacked
@@ -39,7 +39,9 @@ def test_a_chain_of_two_ends_has_classes_by_the_distance_from_them() -> None:
     topology = from_text("Line(6, 10 GB/s, 1 us)")
     mesh = Mesh.of(Plan(data=6, global_batch=6))
     on = np.stack((np.arange(5), np.arange(1, 6)), axis=1)
-    both, one = (StageCollective("send", pairs, 1.0) for pairs in (np.concatenate((on, on[:, ::-1])), on))
+    both, one = (
+        StageCollective("send", pairs, 1.0) for pairs in (np.concatenate((on, on[:, ::-1])), on)
+    )
     found = Symmetry(topology, mesh, [both], 6).members
     assert [places.tolist() for places in found] == [[0, 5], [1, 4], [2, 3]]
     assert len(Symmetry(topology, mesh, [one], 6).members) == 6

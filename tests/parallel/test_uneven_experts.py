@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.division.divide import ShardingSpec, divide
-from ridgeline.parallel.division.experts import dropped_share
-from ridgeline.parallel.sending.chosen import schedule_of
+from ridgeline.parallel.comm.collective_selection import schedule_of
+from ridgeline.parallel.sharding.divide import ShardingSpec, divide
+from ridgeline.parallel.sharding.experts import dropped_share
 from ridgeline.simulation import shared_topology
 from ridgeline.workload.graph import Gemm, Graph
 from ridgeline.workload.model import load_model

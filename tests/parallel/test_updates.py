@@ -6,8 +6,8 @@ import pytest
 
 import ridgeline as rl
 from ridgeline.kernels import price
-from ridgeline.kernels.alike import moving
-from ridgeline.kernels.common import Common
+from ridgeline.kernels.op_cost_terms import Common
+from ridgeline.kernels.op_signature import moving
 from ridgeline.parallel.passes.optimizer_kernels import CHUNKS, ISSUED, in_launches, op_by_op
 from ridgeline.workload import numerics, ops, optimizers
 from ridgeline.workload.builder import GraphBuilder

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from pods import on_pod
 
 import ridgeline as rl
-from ridgeline.parallel.plans.resolved import resolved
-from ridgeline.parallel.plans.text import make_plan
+from ridgeline.parallel.plan.resolved import resolved
+from ridgeline.parallel.plan.text import make_plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from stacked import stacked

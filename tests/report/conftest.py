@@ -42,7 +42,7 @@ def too_large() -> Result:
 def unfolded() -> Result:
     """Every rank is simulated, so that collectives occupy several streams together."""
     from ridgeline.hardware.load import load_cluster
-    from ridgeline.parallel.plans.plan import Plan
+    from ridgeline.parallel.plan.plan import Plan
     from ridgeline.simulation import simulate
     from ridgeline.workload.model import load_model
 

@@ -10,7 +10,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.text import Text
 
 from ridgeline.hardware.device import Achievable
-from ridgeline.kernels.shares import TRANSFORMED
+from ridgeline.kernels.efficiency_table import TRANSFORMED
 
 PREFIXES = {"": 1.0, "m": 1e-3, "u": 1e-6, "k": 1e3, "M": 1e6}
 SIZES = {"GiB": 2.0**30, "MiB": 2.0**20, "KiB": 2.0**10}

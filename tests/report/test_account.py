@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ridgeline.report.account import overlap, union
+from ridgeline.report.accounting import overlap, union
 
 intervals = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=12).map(
     lambda pairs: np.array([(a, a + d) for a, d in pairs], dtype=float).reshape(-1, 2)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ridgeline import catalog
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels.library.kernel_model import table
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.uncertainty import device_range, new_device_range
 from ridgeline.report.uncertainty.device_range import (
     DISTANCES,

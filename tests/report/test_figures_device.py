@@ -24,7 +24,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
 from ridgeline.kernels.cost import engine_rate, level_bandwidth
 from ridgeline.kernels.roofline import Mark, peaks, power_density_w_mm2, ridge_points
-from ridgeline.kernels.single import gemm
+from ridgeline.kernels.single_op import gemm
 from ridgeline.report.figures.device import MARKERS, Load, device_roofline, network, roof_labels
 from ridgeline.report.figures.style import SERIES
 from ridgeline.report.result import Result

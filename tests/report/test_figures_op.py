@@ -20,7 +20,7 @@ from ridgeline.cli import execute
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
 from ridgeline.kernels.cell_use import cells_of, systolic_cells
-from ridgeline.kernels.single import OpResult, conv, gemm, repeat
+from ridgeline.kernels.single_op import OpResult, conv, gemm, repeat
 from ridgeline.kernels.systolic.closed_form import FoldSchedule, layout
 from ridgeline.kernels.tile_schedule import TileSchedule, tile_schedule
 from ridgeline.report.figures.op import array_utilisation, draw_op, op_gantt

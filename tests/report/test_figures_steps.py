@@ -10,7 +10,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
 
 from report.drawn import by_gid, foot, gids, spans, texts, unit_of
-from ridgeline.report.account import union
+from ridgeline.report.accounting import union
 from ridgeline.report.figures.result import draw
 from ridgeline.report.figures.steps import _difference, _intersection, exposed_communication
 from ridgeline.report.figures.style import COLOURS

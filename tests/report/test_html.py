@@ -10,7 +10,7 @@ import pytest
 
 from ridgeline.report.figures.style import COLOURS, percent
 from ridgeline.report.html.result import result_html
-from ridgeline.report.ops import op_times
+from ridgeline.report.op_times import op_times
 from ridgeline.report.result import Result
 from ridgeline.report.summary import headline
 from ridgeline.units import show

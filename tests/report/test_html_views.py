@@ -148,7 +148,7 @@ def test_text_of_a_file_is_escaped() -> None:
 
 
 def test_a_drawing_of_too_many_vertices_is_left_out() -> None:
-    from ridgeline.network.where import topology_of
+    from ridgeline.network.resolve import topology_of
 
     assert "too many" in _graph(topology_of("Ring(300, 1 GB/s, 1 us)"))
     assert "<svg" in _graph(topology_of("Ring(30, 1 GB/s, 1 us)"))

@@ -14,7 +14,7 @@ import pytest
 
 import ridgeline as rl
 from ridgeline.errors import ConfigError
-from ridgeline.report.account import CONTENTION
+from ridgeline.report.accounting import CONTENTION
 from ridgeline.report.perfetto import trace, write_trace
 from ridgeline.report.result import Result
 from ridgeline.workload.graph import Pass

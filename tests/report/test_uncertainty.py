@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ridgeline import catalog
 from ridgeline.hardware import load_device
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report import uncertainty as module
 from ridgeline.report.result import Result
 from ridgeline.report.summary import headline

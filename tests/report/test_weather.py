@@ -14,9 +14,9 @@ from ridgeline import catalog
 from ridgeline.cli import execute
 from ridgeline.errors import ConfigError, CutOffError
 from ridgeline.network.faults import read_faults, with_faults
-from ridgeline.network.where import load_cluster, topology_of
+from ridgeline.network.resolve import load_cluster, topology_of
+from ridgeline.report.fault_distribution import weather
 from ridgeline.report.result import Result
-from ridgeline.report.weather import weather
 
 PLAN = rl.Plan(data=8, global_batch=256)
 

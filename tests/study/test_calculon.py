@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from ridgeline.cli import execute
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.load import load_cluster
-from ridgeline.kernels.shares import achievable_share
-from ridgeline.parallel.plans.text import make_plan
+from ridgeline.kernels.efficiency_table import achievable_share
+from ridgeline.parallel.plan.text import make_plan
 from ridgeline.study.calculon import read_calculon
 from ridgeline.study.calculon.schema import CalculonExecution
 from ridgeline.study.calculon.workload import plan_fields

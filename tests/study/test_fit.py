@@ -8,10 +8,10 @@ import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.load import load_cluster
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
-from ridgeline.study.fit import Advice, Remedy, what_would_fit
+from ridgeline.study.fitting_plan import Advice, Remedy, what_would_fit
 
 CASES = {
     "micro-batch": ("resnet18", "dgx1-v100", {"data": 2, "global_batch": 512}, "700 MB"),

@@ -12,8 +12,8 @@ from parallel.test_execution import compute, execution, reduce
 from ridgeline.cli import execute
 from ridgeline.errors import RidgelineError
 from ridgeline.network.collectives import collective
+from ridgeline.network.resolve import topology_of
 from ridgeline.network.transport import PRESETS, Transport
-from ridgeline.network.where import topology_of
 from ridgeline.report.result import Result
 from ridgeline.study.packet_step import packet_step
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.load import load_cluster
-from ridgeline.study.planner.few import ReducedModel
-from ridgeline.study.planner.found import Objective, Replay, pareto
-from ridgeline.study.planner.group import BACKWARD, FORWARD
-from ridgeline.study.planner.made import Key
-from ridgeline.study.planner.screen import totals
+from ridgeline.study.planner.cost_cache import Key
+from ridgeline.study.planner.layer_extrapolation import ReducedModel
+from ridgeline.study.planner.lower_bounds import totals
+from ridgeline.study.planner.plan_class import BACKWARD, FORWARD
 from ridgeline.study.planner.search import Searcher
+from ridgeline.study.planner.search_result import Objective, Replay, pareto
 from ridgeline.study.planner.space import GRID_MODES, RECOMPUTE_NAMES
 from ridgeline.workload.model import Model, load_model
 from stacked import plain_search as search

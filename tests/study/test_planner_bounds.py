@@ -11,15 +11,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.division.experts import expert_weights, with_experts
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.stages.partition import partition
-from ridgeline.parallel.steps.buckets import gradient_buckets
-from ridgeline.parallel.steps.zero import with_sharding
-from ridgeline.study.planner.passing import bucketed, parts_of
-from ridgeline.study.planner.played import FORWARD, MADE, READ, WHOLE
+from ridgeline.parallel.emit.buckets import gradient_buckets
+from ridgeline.parallel.emit.zero import with_sharding
+from ridgeline.parallel.partition.pipeline_partition import partition
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.sharding.experts import expert_weights, with_experts
+from ridgeline.study.planner.execution_order import FORWARD, MADE, READ, WHOLE
 from ridgeline.study.planner.search import Searcher
 from ridgeline.study.planner.space import SCHEDULE_NAMES
+from ridgeline.study.planner.stage_max_plus import bucketed, parts_of
 from ridgeline.workload.graph import Pass, Role
 from ridgeline.workload.model import load_model
 from stacked import plain_searcher as searcher

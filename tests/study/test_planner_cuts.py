@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.plans.resolved import NEUTRAL
-from ridgeline.parallel.stages import partition
+from ridgeline.parallel.partition import pipeline_partition
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.plan.resolved import NEUTRAL
 from ridgeline.study.planner.search import searcher
 from ridgeline.workload.model import load_model
 
@@ -38,14 +38,14 @@ def test_a_plan_is_cut_as_its_step_is(
     group = one.groups.group(one.key(i))
     assert group is not None
     found: list[list[int]] = []
-    balance_step = partition.balance_step
+    balance_step = pipeline_partition.balance_step
 
     def kept(*given: Any) -> Any:
         stages = balance_step(*given)
         found.append([0, *(stage.stop for stage in stages)])
         return stages
 
-    monkeypatch.setattr(partition, "balance_step", kept)
+    monkeypatch.setattr(pipeline_partition, "balance_step", kept)
     cut = one._cut(group, i).cut.tolist()
     one.replay(wanted)
     assert found == [cut]

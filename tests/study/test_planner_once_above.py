@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network.topology import from_cluster
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.recomputing.recompute import Mode, with_recompute
-from ridgeline.parallel.sending.wires import FarMemory, Wires
-from ridgeline.parallel.stages.partition import partition
-from ridgeline.study.planner.few import ReducedModel
-from ridgeline.study.planner.screen import HELD, totals
+from ridgeline.parallel.checkpointing.recompute import Mode, with_recompute
+from ridgeline.parallel.comm.comm_cost import FarMemory, Wires
+from ridgeline.parallel.partition.pipeline_partition import partition
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.study.planner.layer_extrapolation import ReducedModel
+from ridgeline.study.planner.lower_bounds import HELD, totals
 from ridgeline.study.planner.search import Searcher
 from ridgeline.workload.graph import Pass
 from stacked import plain_searcher as searcher

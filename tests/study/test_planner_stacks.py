@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 
 from ridgeline import catalog
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.plans.resolved import resolved
-from ridgeline.parallel.stages.partition import partition
+from ridgeline.parallel.partition.pipeline_partition import partition
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.plan.resolved import resolved
 from ridgeline.simulation import simulate
 from ridgeline.software.load import load_software
 from ridgeline.software.stack import Stack
 from ridgeline.study.planner import search
-from ridgeline.study.planner.screen import totals
+from ridgeline.study.planner.lower_bounds import totals
 from ridgeline.study.planner.search import Searcher, searcher
 from ridgeline.study.scaling import scaling
 from ridgeline.workload.model import Model, load_model

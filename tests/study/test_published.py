@@ -8,7 +8,7 @@ import pytest
 
 from ridgeline import catalog
 from ridgeline.study.point import Point
-from ridgeline.study.published import measurements, residuals
+from ridgeline.study.published_rows import measurements, residuals
 
 NVIDIA = [("fp32", 1, 112, 367), ("fp32", 8, 112, 2855),
           ("fp16-mixed", 1, 256, 1200), ("fp16-mixed", 8, 256, 8322)]  # fmt: skip

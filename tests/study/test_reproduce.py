@@ -14,7 +14,7 @@ from ridgeline.cli import execute
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
 from ridgeline.kernels.broadcast_grid import METHODS, Ring, method, sample_cost
-from ridgeline.kernels.single import gemm
+from ridgeline.kernels.single_op import gemm
 from ridgeline.study.reproduce import REPRODUCTIONS, ReproducedFigure, reproduce
 from ridgeline.study.reproduce.caterpillar import published
 

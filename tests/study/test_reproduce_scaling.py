@@ -69,7 +69,9 @@ def test_the_best_groups_are_next_to_the_root(nodes: int, batch: int, ofm: int) 
 
 
 def test_pipedreams_best_is_no_slower_than_any_configuration() -> None:
-    chain = PipeDreamChain((5.0, 4.0, 3.0, 2.0, 1.0), (1.0, 2.0, 4.0, 8.0, 50.0), (9.0, 7.0, 5.0, 1.0, 0.0))
+    chain = PipeDreamChain(
+        (5.0, 4.0, 3.0, 2.0, 1.0), (1.0, 2.0, 4.0, 8.0, 50.0), (9.0, 7.0, 5.0, 1.0, 0.0)
+    )
     for bandwidth in (0.5, 2.0, 10.0, 100.0):
         stages, best = chain.best(4, bandwidth)
         own = [stage.replicas for stage in stages]

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from ridgeline.cli.app import app
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.plans.resolved import NEUTRAL
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.plan.resolved import NEUTRAL
 from ridgeline.report.figures.scaling import distributed_roofline, side_by_side
 from ridgeline.report.figures.scaling_points import Curve, Roof
 from ridgeline.simulation import simulate

@@ -38,7 +38,8 @@ def test_replays_are_what_the_engine_plays(step: Result) -> None:
     assert found.replays_per_s > 0
     for share, time_s in zip(found.factors, found.times_s, strict=True):
         scales = [
-            LeverScaling("hbm", 0.5 * 4**share, 0.5 * 4**share), LeverScaling("latency", 2**share, 2**share)
+            LeverScaling("hbm", 0.5 * 4**share, 0.5 * 4**share), LeverScaling("latency", 2**share,
+            2**share)
         ]  # fmt: skip
         assert time_s == pytest.approx(what_if(step, scales).after_s, rel=1e-9)
     assert found.times_s[-1] == pytest.approx(found.after_s, rel=1e-9)

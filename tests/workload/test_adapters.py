@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oracles.graph_interpreter import run
 from ridgeline import load_cluster, simulate
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.workload import Graph, Pass, Role, load_model, training_graph, weight_gradients
 from ridgeline.workload.optimizers import OPTIMIZERS
 

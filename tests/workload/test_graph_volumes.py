@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.kernels import winograd
-from ridgeline.kernels.shares import filter_class
+from ridgeline.kernels.efficiency_table import filter_class
 from ridgeline.workload import layer_table, load_model, ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.efficientnet import rounded

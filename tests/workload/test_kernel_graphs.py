@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import RidgelineError
-from ridgeline.kernels.shares import keys_of
+from ridgeline.kernels.efficiency_table import keys_of
 from ridgeline.workload.expert_load import loaded_rank
 from ridgeline.workload.graph import Op
 from ridgeline.workload.kernel_graphs import (

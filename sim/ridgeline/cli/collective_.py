@@ -114,7 +114,7 @@ def collective_(
 
     model = None
     if cost is not None:
-        from ridgeline.network.costs import cost_of
+        from ridgeline.network.loggp_bsp_costs import cost_of
 
         model = cost_of(cost)
     packed = None
@@ -234,7 +234,7 @@ def _network(where: str, fields: dict[str, Any]) -> str | Cluster | Topology:
     """Return a network with some fields of it replaced."""
     if not fields:
         return where
-    from ridgeline.network.where import network_of
+    from ridgeline.network.resolve import network_of
     from ridgeline.study.point import check_path
 
     return network_of(where, {check_path(p, ("cluster",))[1]: v for p, v in fields.items()})

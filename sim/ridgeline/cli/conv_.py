@@ -87,7 +87,7 @@ def conv_(
     json
         Print the answer as JSON.
     """
-    from ridgeline.kernels.single import conv
+    from ridgeline.kernels.single_op import conv
     from ridgeline.workload.graph import Conv
     from ridgeline.workload.sparsity import parse
 

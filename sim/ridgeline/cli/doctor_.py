@@ -87,7 +87,7 @@ def _catalogue() -> dict[str, object]:
 def _kernels() -> dict[str, object]:
     """Play a small program on both executors and compare."""
     from ridgeline._jit import cache_folder
-    from ridgeline.engine.builder import WorkPhase, ProgramBuilder
+    from ridgeline.engine.builder import ProgramBuilder, WorkPhase
     from ridgeline.engine.executor import run
     from ridgeline.engine.reference import run_reference
 

@@ -89,7 +89,7 @@ def gemm_(
         raise ConfigError("give either --device NAME or --array ROWSxCOLUMNS")
     if device is not None:
         from ridgeline.cli.ops import device_with, print_op
-        from ridgeline.kernels.single import gemm
+        from ridgeline.kernels.single_op import gemm
         from ridgeline.workload.sparsity import parse
 
         zeros = parse(sparsity, density, sparsity_kind, block)
@@ -105,7 +105,7 @@ def gemm_(
             return
         found = None
         if break_even:
-            from ridgeline.kernels.break_even import break_even_of
+            from ridgeline.kernels.sparsity_break_even import break_even_of
 
             found = break_even_of(m, n, k, machine, zeros, batch=batch, format=format)
         print_op(result, json, found)

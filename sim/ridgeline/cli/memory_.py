@@ -14,10 +14,10 @@ from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:
     from ridgeline.network.topology import Topology
-    from ridgeline.parallel.memory.over_step import StepMemory
-    from ridgeline.parallel.plans.plan import Plan
-    from ridgeline.parallel.plans.stack_choice import StackChoice
-    from ridgeline.parallel.recomputing.offload import OffloadLink
+    from ridgeline.parallel.checkpointing.offload import OffloadLink
+    from ridgeline.parallel.memory.liveness_profile import StepMemory
+    from ridgeline.parallel.plan.plan import Plan
+    from ridgeline.parallel.plan.stack_choice import StackChoice
 
 
 def memory_(
@@ -76,12 +76,12 @@ def memory_(
         Print the answer as JSON.
     """
     from ridgeline.hardware import load_device
-    from ridgeline.kernels.convolution_algorithms import Library
-    from ridgeline.parallel.memory.over_step import memory
-    from ridgeline.parallel.plans.stack_choice import check_stack, choose_stack
-    from ridgeline.parallel.plans.text import make_plan, plan_fields
-    from ridgeline.parallel.recomputing.offload import Policy
-    from ridgeline.parallel.recomputing.recompute import Mode
+    from ridgeline.kernels.cudnn_fp32_conv import Library
+    from ridgeline.parallel.checkpointing.offload import Policy
+    from ridgeline.parallel.checkpointing.recompute import Mode
+    from ridgeline.parallel.memory.liveness_profile import memory
+    from ridgeline.parallel.plan.stack_choice import check_stack, choose_stack
+    from ridgeline.parallel.plan.text import make_plan, plan_fields
     from ridgeline.workload.model import load_model
 
     planned = make_plan(plan_fields(plan, {"global_batch": batch, "precision": precision}))
@@ -180,14 +180,14 @@ def _print_fit(
     Its precision and its kernels count, not its allocator and its buffers.
     """
     from ridgeline.kernels import price
+    from ridgeline.network.resolve import load_cluster
     from ridgeline.network.topology import from_cluster
-    from ridgeline.network.where import load_cluster
-    from ridgeline.parallel.memory.over_step import training_graph_of
-    from ridgeline.parallel.plans.programmed import programmed
-    from ridgeline.parallel.plans.resolved import resolved
-    from ridgeline.parallel.plans.stack_choice import check_stack, choose_stack
-    from ridgeline.parallel.recomputing.offload import copied_bytes
-    from ridgeline.parallel.recomputing.offload_fit import fastest_fit
+    from ridgeline.parallel.checkpointing.offload import copied_bytes
+    from ridgeline.parallel.checkpointing.offload_fit import fastest_fit
+    from ridgeline.parallel.memory.liveness_profile import training_graph_of
+    from ridgeline.parallel.plan.programmed import programmed
+    from ridgeline.parallel.plan.resolved import resolved
+    from ridgeline.parallel.plan.stack_choice import check_stack, choose_stack
     from ridgeline.units import show
     from ridgeline.workload.model import load_model
 
@@ -233,7 +233,7 @@ def _print_fit(
 
 def _host_link(topology: Topology) -> OffloadLink | None:
     """Return the link of a device to its host; None: a network has none, as inline text."""
-    from ridgeline.parallel.recomputing.offload import host_link
+    from ridgeline.parallel.checkpointing.offload import host_link
 
     if "host" not in topology.vertex_kinds:
         return None

@@ -11,8 +11,8 @@ from ridgeline.cli.output import console, print_json
 
 if TYPE_CHECKING:
     from ridgeline.hardware.device import Device
-    from ridgeline.kernels.break_even import BreakEven
-    from ridgeline.kernels.single import OpResult
+    from ridgeline.kernels.single_op import OpResult
+    from ridgeline.kernels.sparsity_break_even import BreakEven
 
 
 DeviceFields = Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=False)]

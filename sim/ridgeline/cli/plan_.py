@@ -20,7 +20,7 @@ from ridgeline.cli.software import Software, one_stack
 from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
-    from ridgeline.study.planner import SearchResult, Replay
+    from ridgeline.study.planner import Replay, SearchResult
 
 
 def plan_(
@@ -82,7 +82,7 @@ def plan_(
 
 
 def _print(found: SearchResult) -> None:
-    from ridgeline.parallel.plans.stack_choice import BOUND, choice_text
+    from ridgeline.parallel.plan.stack_choice import BOUND, choice_text
 
     screen = console()
     best = found.best

@@ -104,7 +104,7 @@ def _draw(
 def _of_op(kind: str, read: Any, file: str, tiles: int | None) -> Axes:
     """Draw one op, priced again from the request in its result."""
     from ridgeline.errors import ConfigError
-    from ridgeline.kernels.single import repeat
+    from ridgeline.kernels.single_op import repeat
     from ridgeline.report.figures.op import draw_op
 
     if not isinstance(read, dict) or not isinstance(read.get("request"), dict):
@@ -117,7 +117,7 @@ def _of_op(kind: str, read: Any, file: str, tiles: int | None) -> Axes:
 def _topology(where: str, load: str | None) -> Axes:
     """Draw a network that has a name, a file or is written inline."""
     from ridgeline.network.load import link_load
-    from ridgeline.network.where import topology_of
+    from ridgeline.network.resolve import topology_of
     from ridgeline.report.figures.network import network
 
     topology = topology_of(where)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from ridgeline.study.reproduce import Reproduction, ReproducedFigure
+    from ridgeline.study.reproduce import ReproducedFigure, Reproduction
 
 
 def reproduce_(

@@ -49,7 +49,7 @@ def rnn_(
     json
         Print the answer as JSON.
     """
-    from ridgeline.kernels.single_recurrent import rnn
+    from ridgeline.kernels.single_rnn_layer import rnn
     from ridgeline.report.tables import plain_table
     from ridgeline.units import show
 

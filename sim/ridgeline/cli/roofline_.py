@@ -61,7 +61,7 @@ def roofline_(
         Print the ridge points, peaks and marks as JSON.
     """
     from ridgeline.hardware import load_device
-    from ridgeline.kernels.converted import roof_of
+    from ridgeline.kernels.dtype_emulation import roof_of
     from ridgeline.kernels.roofline import peaks, power_density_w_mm2, ridge_points
     from ridgeline.workload.formats import AS, FORMATS
 
@@ -131,9 +131,9 @@ def _network(
 
 
 def _product(text: str, device: Device, format_: str | None) -> Load:
-    from ridgeline.kernels.converted import roof_of
+    from ridgeline.kernels.dtype_emulation import roof_of
     from ridgeline.kernels.roofline import Mark
-    from ridgeline.kernels.single import gemm
+    from ridgeline.kernels.single_op import gemm
     from ridgeline.report.figures.device import Load
 
     match = _GEMM.fullmatch(text.strip())

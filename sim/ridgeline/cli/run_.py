@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from ridgeline.network.transport import Transport
     from ridgeline.report.execution import ExecutionResult
+    from ridgeline.report.fault_distribution import Draw
     from ridgeline.report.result import Result
-    from ridgeline.report.weather import Draw
     from ridgeline.study.launch.dry_run import DryRun
     from ridgeline.study.point import Point
     from ridgeline.workload.execution import Execution
@@ -128,7 +128,7 @@ def run_(  # noqa: PLR0915 - one statement an option
     json
         Print the result as JSON.
     """
-    from ridgeline.parallel.plans.text import plan_fields
+    from ridgeline.parallel.plan.text import plan_fields
     from ridgeline.study.point import Point
     from ridgeline.workload.files import is_trace
 
@@ -270,8 +270,8 @@ def _print_packets(result: Result | ExecutionResult, transport: Transport, *, js
 
 def _print_weather(point: Point, result: Result, draws: list[Draw], *, json: bool) -> int:
     """Print a step with its faults beside the one without them."""
+    from ridgeline.report.fault_distribution import weather
     from ridgeline.report.summary import print_summary
-    from ridgeline.report.weather import weather
     from ridgeline.units import show
 
     sound = replace(point, overrides={**point.overrides, "cluster.faults": []})
@@ -324,7 +324,7 @@ def _print_efficiency(value: float, quantity: str | None, *, json: bool) -> int:
 
 
 def _print_ops(result: Result, most: int) -> None:
-    from ridgeline.report.ops import longest_ops
+    from ridgeline.report.op_times import longest_ops
     from ridgeline.report.tables import plain_table
     from ridgeline.units import show
 
@@ -343,11 +343,11 @@ def _print_ops(result: Result, most: int) -> None:
 def _print_json(result: Result, dry: DryRun | None, ops: int | None) -> None:
     said = result.to_dict()
     if ops is not None:
-        from ridgeline.report.ops import longest_ops
+        from ridgeline.report.op_times import longest_ops
 
         said["ops"] = [row.to_dict() for row in longest_ops(result, ops)]
     if not result.fits:
-        from ridgeline.study.fit import what_would_fit
+        from ridgeline.study.fitting_plan import what_would_fit
 
         said |= what_would_fit(result).to_dict()
     print_json(said if dry is None else {**said, "launch": dry.to_dict()})
@@ -363,7 +363,7 @@ def _print_result(
     explain: bool,
 ) -> None:
     from ridgeline.report.summary import print_ledger, print_summary
-    from ridgeline.study.published import print_residuals
+    from ridgeline.study.published_rows import print_residuals
 
     screen = console()
     if dry is not None:
@@ -372,7 +372,7 @@ def _print_result(
         print_dry_run(dry, screen, explain=explain)
     print_summary(result, screen)
     if not result.fits:
-        from ridgeline.study.fit import print_advice, what_would_fit
+        from ridgeline.study.fitting_plan import print_advice, what_would_fit
 
         print_advice(what_would_fit(result), screen)
     print_residuals(result, screen)
@@ -414,7 +414,7 @@ def _play(
     *,
     json: bool,
 ) -> int:
-    from ridgeline.network.where import load_cluster
+    from ridgeline.network.resolve import load_cluster
     from ridgeline.simulation import simulate
     from ridgeline.study.point import check_path
 

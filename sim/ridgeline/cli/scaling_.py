@@ -97,7 +97,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _print(study: Scaling) -> None:
-    from ridgeline.parallel.plans.stack_choice import choice_text
+    from ridgeline.parallel.plan.stack_choice import choice_text
     from ridgeline.report.tables import plain_table
 
     screen = console()

@@ -13,7 +13,7 @@ from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
     from ridgeline.network.load import LinkLoad
-    from ridgeline.network.measures import Measures
+    from ridgeline.network.topology_metrics import Measures
 
 
 def topology_(
@@ -53,8 +53,8 @@ def topology_(
     """
     from ridgeline.network.inline import with_links
     from ridgeline.network.load import link_load
-    from ridgeline.network.measures import measure
-    from ridgeline.network.where import topology_of
+    from ridgeline.network.resolve import topology_of
+    from ridgeline.network.topology_metrics import measure
 
     named = with_device(with_links(where, bandwidth, latency), device)
     topology = topology_of(named, devices)

@@ -10,7 +10,7 @@ from ridgeline.cli.output import console, print_json
 from ridgeline.cli.whole import Count, Whole
 
 if TYPE_CHECKING:
-    from ridgeline.network.completions import Completions
+    from ridgeline.network.completion_times import Completions
 
 
 def transport_(
@@ -49,10 +49,10 @@ def transport_(
     json
         Print the answer as JSON.
     """
-    from ridgeline.network.completions import completions
+    from ridgeline.network.completion_times import completions
+    from ridgeline.network.resolve import topology_of
     from ridgeline.network.traffic import make_flows
     from ridgeline.network.transport import transport_of
-    from ridgeline.network.where import topology_of
     from ridgeline.units import parse
 
     if plot is not None:

@@ -9,13 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ridgeline.engine.builder import WorkPhase, ProgramBuilder
-    from ridgeline.engine.chance import with_failures, with_jitter
+    from ridgeline.engine.builder import ProgramBuilder, WorkPhase
     from ridgeline.engine.chunks import in_chunks
     from ridgeline.engine.executor import run
     from ridgeline.engine.memory import RankMemory
     from ridgeline.engine.program import Account, Program
     from ridgeline.engine.reference import run_reference
+    from ridgeline.engine.stochastic import with_failures, with_jitter
     from ridgeline.engine.timeline import TaskRow, Timeline
     from ridgeline.engine.validate import check_program
 
@@ -31,18 +31,18 @@ _HOME = {
     "in_chunks": "chunks",
     "run": "executor",
     "run_reference": "reference",
-    "with_failures": "chance",
-    "with_jitter": "chance",
+    "with_failures": "stochastic",
+    "with_jitter": "stochastic",
 }
 
 __all__ = [
     "Account",
-    "WorkPhase",
     "Program",
     "ProgramBuilder",
     "RankMemory",
     "TaskRow",
     "Timeline",
+    "WorkPhase",
     "check_program",
     "in_chunks",
     "run",

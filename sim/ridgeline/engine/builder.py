@@ -83,7 +83,9 @@ class ProgramBuilder:
         account = Account(component, place, unit, price_j)
         return self._accounts.setdefault(account, len(self._accounts))
 
-    def add_cost(self, phases: Sequence[WorkPhase], events: Mapping[int, float] | None = None) -> int:
+    def add_cost(
+        self, phases: Sequence[WorkPhase], events: Mapping[int, float] | None = None
+    ) -> int:
         """Add what a task does and what it counts, for the whole task, by account.
 
         An equal row has an equal number.
@@ -112,7 +114,7 @@ class ProgramBuilder:
         return number
 
     def add_open_cost(self) -> int:
-        """Add a row of one phase that is like no other and is filled later (`engine.filling`)."""
+        """Add a row of one phase that is like no other and is priced later (`late_pricing`)."""
         number = len(self._costs)
         self._costs[number] = number
         self._latency_s.append(0.0)

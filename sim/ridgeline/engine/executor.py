@@ -16,6 +16,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ridgeline._jit import kernel, kernel_part
+from ridgeline.engine.buffer_sizing import count_room, count_users, reverse
 from ridgeline.engine.pricing import price_rows
 from ridgeline.engine.program import MOMENT, Floats, Indices, Ints, Program
 from ridgeline.engine.queues import (
@@ -27,7 +28,6 @@ from ridgeline.engine.queues import (
     set_time,
     tournament,
 )
-from ridgeline.engine.room import count_room, count_users, reverse
 from ridgeline.engine.sharing import begin_flow, divide, end_flow, no_change
 from ridgeline.engine.tables import FLOW, NONE, PLACE, RESOURCE, STREAM, TASK, USER, Places, Records
 from ridgeline.engine.timeline import Timeline

@@ -7,8 +7,8 @@ import math
 import numpy as np
 
 from ridgeline._jit import kernel
+from ridgeline.engine.bottleneck_pruning import dominant
 from ridgeline.engine.program import Flags, Floats, Indices, Ints, Program
-from ridgeline.engine.pruning import dominant
 from ridgeline.engine.tables import LEG, ROW, USE, Records
 
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline._jit import kernel
+from ridgeline.engine.critical_path import previous_on_streams
 from ridgeline.engine.program import Floats, Indices, Ints
-from ridgeline.engine.slack import previous_on_streams
 from ridgeline.engine.timeline import Timeline
 
 _TOGETHER = 8  # samples whose ends of all tasks are held at a time

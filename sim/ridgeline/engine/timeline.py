@@ -138,27 +138,29 @@ class Timeline:
         had occupied one of its streams; predecessors are preferred. Of several last tasks the
         one with the least number is taken.
         """
-        from ridgeline.engine.slack import critical_path  # compiled; most timelines do without
+        from ridgeline.engine.critical_path import (
+            critical_path,
+        )  # compiled; most timelines do without
 
         return critical_path(self.program, self.start_s, self.end_s, self.tasks_by_stream)
 
     def slack_s(self) -> Floats:
         """Return how much later every task could end without delaying the last, [T] seconds."""
-        from ridgeline.engine.slack import slack_s  # compiled; most timelines do without
+        from ridgeline.engine.critical_path import slack_s  # compiled; most timelines do without
 
         return slack_s(self.program, self.start_s, self.end_s, self.by_start, self.tasks_by_stream)
 
     @cached_property
     def by_start(self) -> Ints:
         """[T] Tasks by start; of one moment by end, then by number."""
-        from ridgeline.engine.order import by_start  # compiled; most timelines do without
+        from ridgeline.engine.task_order import by_start  # compiled; most timelines do without
 
         return by_start(self.start_s, self.end_s)
 
     @cached_property
     def tasks_by_stream(self) -> tuple[Ints, Ints]:
         """The tasks that occupied each stream, alone or in a group, by start, as CSR."""
-        from ridgeline.engine.order import on_streams
+        from ridgeline.engine.task_order import on_streams
 
         return on_streams(self.program, self.by_start)
 

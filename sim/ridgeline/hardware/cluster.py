@@ -240,7 +240,7 @@ class Cluster(Described):
     """The descriptions of the nodes of `groups`."""
     drawn: Any = Field(default=None, exclude=True)
     """The network of all devices (`network.topology.Topology`), of a cluster that was not described
-    as nodes and a fabric; put here by who read it (`network.where`)."""
+    as nodes and a fabric; put here by who read it (`network.resolve`)."""
     drawn_devices: tuple[Device, ...] = Field(default=(), exclude=True)
     """Of such, the device of each rank where they differ."""
     prices: EnergyTable | None = Field(default=None, exclude=True)

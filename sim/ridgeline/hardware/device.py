@@ -17,8 +17,8 @@ from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.hardware.host_processor import HOST, HOST_PLACES, HostProcessor
 from ridgeline.hardware.kernel import MeasuredKernel, Repack
-from ridgeline.hardware.skip import Skip
 from ridgeline.hardware.sourced import DEFAULT, NOT_STATED, Described, Positive, Share, Sourced
+from ridgeline.hardware.sparsity_support import Skip
 from ridgeline.hardware.spatial import SpatialArray
 from ridgeline.hardware.tiles import TileMachine
 
@@ -99,10 +99,10 @@ class Engine(Strict):
     """What its multiply-accumulate units are: they give energies that are not stated, and area."""
     tiles: Sourced[Tiles] | None = None
     """Rows and columns of the output tiles that the machine's library of matrix products has
-    kernels for; by default those of a present library (`kernels.waves.TILES`)."""
+    kernels for; by default those of a present library (`kernels.wave_quantization.TILES`)."""
     least_sum: Sourced[PositiveInt] | None = None
     """Length of the parts that this library splits the sums of a product into, at least; by default
-    that of a present library (`kernels.waves.LEAST_SUM`)."""
+    that of a present library (`kernels.wave_quantization.LEAST_SUM`)."""
     library: str | None = None
     """Library of matrix products of the engine's generation, by its name in
     ``kernels/product_libraries.yaml``: what its kernels lose was fitted across devices. None:
@@ -220,10 +220,10 @@ class MemoryLevel(Strict):
     """Whether what an op has touched is still there for the ops after it, until as much else has
     been touched as the level holds. The last level always keeps. None: a level that all processors
     share keeps on a device without measured shares of its peak (`Device.achievable`); where there
-    are some, those hold what its caches did (`kernels.residence`)."""
+    are some, those hold what its caches did (`kernels.cache_residency`)."""
     kept_share: Sourced[Share] | None = None
     """Share of the capacity that tensors stay in between ops. None: all of a cache, and half of a
-    buffer before arrays, whose tiles take the other half (`kernels.residence`)."""
+    buffer before arrays, whose tiles take the other half (`kernels.cache_residency`)."""
 
 
 class OutputBlock(Strict):
@@ -270,10 +270,10 @@ class Achievable(Strict):
     filter: Literal["1x1", "3x3", "larger", "direct", "transformed"] | None = None
     """Class of a convolution: 3x3 that slide by 1, where Winograd's algorithm can be; larger ones,
     where Fourier's transform can be; direct: all others but 1x1; transformed: 3x3 as products of
-    tiles that were transformed before (`kernels.filtering`); None: any."""
+    tiles that were transformed before (`kernels.conv_algorithms`); None: any."""
     block: OutputBlock | None = None
     """Of 3x3: that Winograd's kernels reach this share, where images fill such blocks; direct ones
-    reach that of direct filters (`kernels.filtering`). None: one kind of kernels does all."""
+    reach that of direct filters (`kernels.conv_algorithms`). None: one kind of kernels does all."""
     at_least: Sourced[units.Flop] | None = None
     """FLOPs from which on an op belongs to this row; None: any."""
     ramp: Ramp | None = None

@@ -20,9 +20,9 @@ from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware import scalesim
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.components.design import with_components
+from ridgeline.hardware.derived_fields import with_rates
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import NO_TABLE, EnergyTable
-from ridgeline.hardware.follow import with_rates
 from ridgeline.hardware.inherit import with_inherited
 from ridgeline.hardware.node import Node
 

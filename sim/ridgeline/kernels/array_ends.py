@@ -13,12 +13,12 @@ import math
 from ridgeline.kernels.breakdown import ARRAY, BUSY_THROUGHOUT, EngineShares
 from ridgeline.kernels.cost import OperandBytes
 from ridgeline.kernels.mapping.axes import axes_of, dims_of
-from ridgeline.kernels.mapping.choices import TIMES
 from ridgeline.kernels.mapping.machine import MappingMachine, engine_of
-from ridgeline.kernels.mapping.mapped import Mapped
+from ridgeline.kernels.mapping.mapped_contraction import Mapped
 from ridgeline.kernels.mapping.nest import nest_of
+from ridgeline.kernels.mapping.tilings import TIMES
 from ridgeline.kernels.systolic.closed_form import FoldSchedule, folds, layout, spans
-from ridgeline.kernels.systolic.partition import Arrays, ArrayPartition, reduction_cycles
+from ridgeline.kernels.systolic.partition import ArrayPartition, Arrays, reduction_cycles
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 
@@ -170,7 +170,9 @@ def _mean_hops(height: int, rows: int) -> float:
     return (whole * rows * (rows + 1) + rest * (rest + 1)) / 2 / height
 
 
-def way_of(found: Mapped, machine: MappingMachine) -> tuple[FoldSchedule, tuple[int, int, int, int]] | None:
+def way_of(
+    found: Mapped, machine: MappingMachine
+) -> tuple[FoldSchedule, tuple[int, int, int, int]] | None:
     """Return schedule and division of the first tile."""
     if machine.arrays is None or found.way < 0:
         return None

@@ -14,15 +14,15 @@ from typing import Any, NamedTuple
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.array_ends import mapped_registers, mapped_shares
 from ridgeline.kernels.breakdown import LatencyParts
-from ridgeline.kernels.busy import EngineTime, ContractionProblem
+from ridgeline.kernels.contraction_time import ContractionProblem, EngineTime
 from ridgeline.kernels.cost import NOTHING, OperandBytes, price_of_place
-from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
 from ridgeline.kernels.mapping.device import machine_of
 from ridgeline.kernels.mapping.machine import MappingMachine
-from ridgeline.kernels.mapping.mapped import Mapped, Nearer, dataflow_of, mapping_of
+from ridgeline.kernels.mapping.mapped_contraction import Mapped, Nearer, dataflow_of, mapping_of
 from ridgeline.kernels.mapping.mapper import Base, map_contractions, ways_of
-from ridgeline.kernels.mapping.mapping import FAR, TileLoop, Mapping
+from ridgeline.kernels.mapping.mapping import FAR, Mapping, TileLoop
 from ridgeline.kernels.mapping.nest import nest_of
+from ridgeline.kernels.mapping.traffic_bounds import compulsory_bytes, lower_bound_bytes
 from ridgeline.kernels.systolic.device import by_dataflow
 from ridgeline.kernels.traffic import Operands, SearchOptions
 from ridgeline.workload.graph import Op
@@ -91,13 +91,20 @@ class _Facts(NamedTuple):
 
 
 def busy_of(
-    found: Mapped, machine: MappingMachine, device: Device, engine: str, format_: str, job: ContractionProblem
+    found: Mapped,
+    machine: MappingMachine,
+    device: Device,
+    engine: str,
+    format_: str,
+    job: ContractionProblem,
 ) -> EngineTime:
     """Return what a mapping keeps busy, for how long."""
     return _busy(found, machine, _Facts.of(device, engine, format_), job)
 
 
-def _busy(found: Mapped, machine: MappingMachine, facts: _Facts, job: ContractionProblem) -> EngineTime:
+def _busy(
+    found: Mapped, machine: MappingMachine, facts: _Facts, job: ContractionProblem
+) -> EngineTime:
     op, operands = job
     assert op.loops is not None
     rest = float(operands.rest_bytes)
@@ -175,7 +182,9 @@ def at_rate(
     )
 
 
-def _bases(jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str) -> list[Base]:
+def _bases(
+    jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str
+) -> list[Base]:
     """Seconds and joules of ops that are the same with any mapping: launches and arithmetic."""
     launch_s = device.launch_latency.value
     flop_j = price_of_place(device, f"{engine}.{format_}").price_j
@@ -185,7 +194,9 @@ def _bases(jobs: Sequence[ContractionProblem], device: Device, engine: str, form
     ]
 
 
-def _parts(found: Mapped, machine: MappingMachine, besides_s: float, stream_s: float) -> LatencyParts:
+def _parts(
+    found: Mapped, machine: MappingMachine, besides_s: float, stream_s: float
+) -> LatencyParts:
     """Name the parts of a mapping's time but the arithmetic.
 
     Parameters

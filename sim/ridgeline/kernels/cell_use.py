@@ -18,7 +18,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.cost import OpCost
 from ridgeline.kernels.engines import layout_on
-from ridgeline.kernels.mapping.given import MappingFile
+from ridgeline.kernels.mapping.mapping_file import MappingFile
 from ridgeline.kernels.spatial.nest import LOOPS, SpatialLayout
 from ridgeline.kernels.spatial.nest import ConvolutionNest as SpatialNest
 from ridgeline.kernels.systolic.closed_form import FoldSchedule, folds, layout
@@ -99,7 +99,11 @@ def _reached(tiles: list[tuple[int, int]], cells: int) -> Counts:
 
 
 def partition_cells(
-    found: ArrayPartition, sizes: tuple[int, int, int, int], how: FoldSchedule, rows: int, columns: int
+    found: ArrayPartition,
+    sizes: tuple[int, int, int, int],
+    how: FoldSchedule,
+    rows: int,
+    columns: int,
 ) -> Counts:
     """Count them for a product that is divided among arrays once."""
     parts = (found.batch_parts, found.m_parts, found.n_parts, found.k_parts)

@@ -15,7 +15,7 @@ from ridgeline.kernels.overlap import PartialOverlap
 
 if TYPE_CHECKING:
     from ridgeline.kernels.mapping.machine import MappingMachine
-    from ridgeline.kernels.mapping.mapped import Mapped
+    from ridgeline.kernels.mapping.mapped_contraction import Mapped
 
 
 class OperandBytes(NamedTuple):
@@ -45,7 +45,9 @@ class OperandBytes(NamedTuple):
         """Return the bytes without others, none of them below zero."""
         if other is NOTHING:
             return self
-        return OperandBytes(*(max(size - less, 0.0) for size, less in zip(self, other, strict=True)))
+        return OperandBytes(
+            *(max(size - less, 0.0) for size, less in zip(self, other, strict=True))
+        )
 
 
 NOTHING = OperandBytes(0.0, 0.0, 0.0)

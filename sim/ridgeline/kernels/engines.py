@@ -16,13 +16,13 @@ from ridgeline.hardware.device import Device, Engine
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.kernels.breakdown import BUSY_THROUGHOUT, EngineShares, LatencyParts
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm, ring_gemm, unheld_share
-from ridgeline.kernels.bsp import ElementSizes, EqualTiles, best_plan
-from ridgeline.kernels.busy import EngineTime, EngineModel, ContractionProblem
-from ridgeline.kernels.cores import besides_s, terms_of
+from ridgeline.kernels.bsp_gemm import ElementSizes, EqualTiles, best_plan
+from ridgeline.kernels.contraction_time import ContractionProblem, EngineModel, EngineTime
 from ridgeline.kernels.cost import OperandBytes, price_of_place
-from ridgeline.kernels.mapping.given import MappingFile
+from ridgeline.kernels.cpu_cores import besides_s, terms_of
+from ridgeline.kernels.efficiency_table import achievable_share, achievable_shares, share_of
+from ridgeline.kernels.mapping.mapping_file import MappingFile
 from ridgeline.kernels.processors import in_waves
-from ridgeline.kernels.shares import achievable_share, achievable_shares, share_of
 from ridgeline.kernels.systolic.device import arrays_of, by_dataflow
 from ridgeline.kernels.systolic.partition import best_partition
 from ridgeline.kernels.traffic import FAST, Operands, SearchOptions, accumulator_of
@@ -38,7 +38,11 @@ if TYPE_CHECKING:
 
 
 def on_cores(
-    jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str, search: SearchOptions = FAST
+    jobs: Sequence[ContractionProblem],
+    device: Device,
+    engine: str,
+    format_: str,
+    search: SearchOptions = FAST,
 ) -> list[EngineTime]:
     """Sum up arithmetic and what a library of a processor takes besides it (see `cores`)."""
     peak = device.engines[engine].rates[format_].value
@@ -66,7 +70,11 @@ def _copying(multiplied: float, copied: float) -> EngineShares:
 
 
 def on_arrays(
-    jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str, search: SearchOptions = FAST
+    jobs: Sequence[ContractionProblem],
+    device: Device,
+    engine: str,
+    format_: str,
+    search: SearchOptions = FAST,
 ) -> list[EngineTime]:
     """Count cycles on the engine's systolic arrays; without a description of them, as `in_waves`.
 
@@ -87,7 +95,8 @@ def on_arrays(
 
 
 def _in_cycles(
-    jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str, search: SearchOptions,
+    jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str,
+    search: SearchOptions,
     shares: Sequence[float],
 ) -> list[EngineTime]:  # fmt: skip
     array = device.engines[engine].array
@@ -132,7 +141,11 @@ def ring_of(grid: BroadcastGrid, format_: str) -> Ring:
 
 
 def on_grid(
-    jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str, search: SearchOptions = FAST
+    jobs: Sequence[ContractionProblem],
+    device: Device,
+    engine: str,
+    format_: str,
+    search: SearchOptions = FAST,
 ) -> list[EngineTime]:
     """Count cycles of the broadcast-grid cores, which leave nothing to measure either."""
     done = []
@@ -156,7 +169,9 @@ def _alone_s(busy: EngineTime, device: Device, rate: float) -> float:
     return busy.latency_s + max(busy.peak_flops / rate, moved / bandwidth)
 
 
-def _on_ring(job: ContractionProblem, device: Device, engine: str, format_: str) -> EngineTime | None:
+def _on_ring(
+    job: ContractionProblem, device: Device, engine: str, format_: str
+) -> EngineTime | None:
     """Count cycles of cores on a ring that keep one operand; None where it does not pay.
 
     The ring and the sums within columns come beside the arithmetic. What the PEs do not hold comes
@@ -207,7 +222,9 @@ def _on_ring(job: ContractionProblem, device: Device, engine: str, format_: str)
     )
 
 
-def _on_grid(job: ContractionProblem, device: Device, engine: str, format_: str, search: SearchOptions) -> EngineTime:
+def _on_grid(
+    job: ContractionProblem, device: Device, engine: str, format_: str, search: SearchOptions
+) -> EngineTime:
     grid, operands = device.engines[engine].grid, job.operands
     accumulate = accumulator_of(device.engines[engine], format_)
     assert grid is not None
@@ -361,13 +378,21 @@ def _bytes(words: tuple[int, int, int, int], finished: int, size: float) -> Oper
 
 
 def _on_elements(
-    jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str, search: SearchOptions = FAST
+    jobs: Sequence[ContractionProblem],
+    device: Device,
+    engine: str,
+    format_: str,
+    search: SearchOptions = FAST,
 ) -> list[EngineTime]:
     return [on_elements(*job, device, engine, format_, None, search) for job in jobs]
 
 
 def on_tiles(
-    jobs: Sequence[ContractionProblem], device: Device, engine: str, format_: str, search: SearchOptions = FAST
+    jobs: Sequence[ContractionProblem],
+    device: Device,
+    engine: str,
+    format_: str,
+    search: SearchOptions = FAST,
 ) -> list[EngineTime]:
     """Count supersteps of the fastest cut among the engine's tiles; nothing of them overlaps."""
     return [_on_tiles(*job, device, engine, format_) for job in jobs]

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.sourced import Sourced
-from ridgeline.kernels.alike import described
-from ridgeline.kernels.converted import roof_of
+from ridgeline.kernels.cache_residency import Found, residence
 from ridgeline.kernels.cost import op_energy_j, peak_rates
+from ridgeline.kernels.dtype_emulation import roof_of
+from ridgeline.kernels.op_signature import described
 from ridgeline.kernels.pricing import price_all
-from ridgeline.kernels.residence import Found, residence
 from ridgeline.workload.graph import Graph, Op, Role
 from ridgeline.workload.kernel_graphs import compulsory_bytes
 from ridgeline.workload.ops.attention import FLASH, met_scores

@@ -10,20 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ridgeline.hardware.device import Device
-from ridgeline.kernels import depthwise, dies, pieces, unfolding, winograd
-from ridgeline.kernels.alike import Alike, described
-from ridgeline.kernels.busy import EngineTime, ContractionProblem
-from ridgeline.kernels.clock import PowerLimit
-from ridgeline.kernels.common import Common
-from ridgeline.kernels.converted import Kernels, done_by, kernels_for
-from ridgeline.kernels.cores import latency_of
-from ridgeline.kernels.cost import EXCHANGE, NOTHING, OperandBytes, OpCost
+from ridgeline.kernels import depthwise, dies, im2col, row_blocked_gemm, winograd
+from ridgeline.kernels.cache_residency import Found, keeping, passing, stayed, unheld_of
+from ridgeline.kernels.contraction_time import ContractionProblem, EngineTime
+from ridgeline.kernels.cost import EXCHANGE, NOTHING, OpCost, OperandBytes
+from ridgeline.kernels.cpu_cores import latency_of
+from ridgeline.kernels.dtype_emulation import Kernels, done_by, kernels_for
+from ridgeline.kernels.efficiency_table import achievable_shares, engines_with_kernels, keys_of
 from ridgeline.kernels.engines import ENGINE_MODELS
-from ridgeline.kernels.mapped import MAPPED_MODELS, mappable
-from ridgeline.kernels.mapping.given import MappingFile
+from ridgeline.kernels.given_mapping import MAPPED_MODELS, mappable
+from ridgeline.kernels.mapping.mapping_file import MappingFile
+from ridgeline.kernels.op_cost_terms import Common
+from ridgeline.kernels.op_signature import Alike, described
+from ridgeline.kernels.power_capped_clock import PowerLimit
 from ridgeline.kernels.processors import OneKernel, in_waves, kernels_of
-from ridgeline.kernels.residence import Found, keeping, passing, stayed, unheld_of
-from ridgeline.kernels.shares import achievable_shares, engines_with_kernels, keys_of
 from ridgeline.kernels.sparsity import effect_of
 from ridgeline.kernels.traffic import (
     FAST,
@@ -68,7 +68,10 @@ def price(
 
 
 def price_all(
-    kinds: Sequence[Alike], device: Device, given: MappingFile | None = None, search: SearchOptions = FAST
+    kinds: Sequence[Alike],
+    device: Device,
+    given: MappingFile | None = None,
+    search: SearchOptions = FAST,
 ) -> list[OpCost]:
     """Return what ops cost on a device; as `price`, but all contractions are looked at together."""
     if device.dies is not None and device.dies.count.value > 1:
@@ -106,9 +109,9 @@ def price_all(
             done = [cost for name, cost in zip(names, found, strict=True) if name in those]
             limited = (common.power.limited(cost) for cost in more)
             costs[kind] = _fastest([*done, *limited], common.rates)
-            if given is None and unfolding.applies(kind.op):
+            if given is None and im2col.applies(kind.op):
                 costs[kind] = _image_by_image(kind, common, machine, names, format_)
-            elif pieces.applies(kind.op):
+            elif row_blocked_gemm.applies(kind.op):
                 costs[kind] = _piece_by_piece(kind, common, machine, names, format_)
             elif given is None and depthwise.applies(kind.op):
                 costs[kind] = _by_channel(kind, common, costs[kind])
@@ -171,10 +174,10 @@ def _image_by_image(
     """Return the price of a convolution whose library unfolds one image after the other."""
     assert kind.op is not None
     assert kind.graph is not None
-    work = unfolding.unfolded(kind.op, kind.graph)
+    work = im2col.unfolded(kind.op, kind.graph)
     product = (described(work.product, work.graph),)
     able = [_on_engine(product, machine, name, format_, None, FAST)[0] for name in names]
-    cost = unfolding.together(work, _fastest(able, common.rates), common.device)
+    cost = im2col.together(work, _fastest(able, common.rates), common.device)
     return common.power.limited(cost)
 
 
@@ -184,7 +187,7 @@ def _piece_by_piece(
     """Return the price of pieces of a product, one after the other."""
     assert kind.op is not None
     assert kind.graph is not None
-    one = (described(pieces.one_of(kind.op), kind.graph, kind.found),)
+    one = (described(row_blocked_gemm.one_of(kind.op), kind.graph, kind.found),)
     able = [_on_engine(one, machine, name, format_, None, FAST)[0] for name in names]
     cost = _fastest(able, common.rates).times(kind.op.kernels)
     return common.power.limited(cost)
@@ -241,7 +244,9 @@ def _within_limit(
     return found
 
 
-def _jobs(kinds: Sequence[Alike], device: Device, name: str, format_: str) -> list[ContractionProblem]:
+def _jobs(
+    kinds: Sequence[Alike], device: Device, name: str, format_: str
+) -> list[ContractionProblem]:
     engine = device.engines[name]
     held = held_accumulators(device, accumulator_of(engine, format_))
     cache, levels = cache_bytes(device), len(keeping(device))

@@ -9,9 +9,16 @@ from typing import NamedTuple
 
 from ridgeline.hardware.device import Achievable, Device, MemoryLevel
 from ridgeline.kernels.breakdown import LatencyParts, TileChoice
-from ridgeline.kernels.busy import EngineTime, ContractionProblem
-from ridgeline.kernels.convolution_algorithms import UNFOLDING
-from ridgeline.kernels.filtering import ConvolutionVariant, variants
+from ridgeline.kernels.contraction_time import ContractionProblem, EngineTime
+from ridgeline.kernels.conv_algorithms import ConvolutionVariant, variants
+from ridgeline.kernels.cudnn_fp32_conv import UNFOLDING
+from ridgeline.kernels.efficiency_table import (
+    DIRECT,
+    MEASURED,
+    TRANSFORMED,
+    achievable_shares,
+    is_plain_product,
+)
 from ridgeline.kernels.overlap import PartialOverlap
 from ridgeline.kernels.product_library import (
     FULL_TILE,
@@ -19,13 +26,6 @@ from ridgeline.kernels.product_library import (
     inner_bandwidth,
     product_library,
     resident,
-)
-from ridgeline.kernels.shares import (
-    DIRECT,
-    MEASURED,
-    TRANSFORMED,
-    achievable_shares,
-    is_plain_product,
 )
 from ridgeline.kernels.traffic import (
     FAST,
@@ -36,22 +36,22 @@ from ridgeline.kernels.traffic import (
     is_private,
     near_levels,
 )
-from ridgeline.kernels.waves import (
+from ridgeline.kernels.wave_quantization import (
     EARLY_LEAST_SUM,
     EARLY_TILES,
     LEAST_SUM,
     TILES,
     Blocking,
     KernelLaw,
-    WaveMachine,
     TileDemand,
+    WaveMachine,
     best_blockings,
     inner_passes,
     kernel_times,
     menu,
     warp_of,
 )
-from ridgeline.kernels.waves import TileProblem as Kernel
+from ridgeline.kernels.wave_quantization import TileProblem as Kernel
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Conv, Op
 

@@ -22,7 +22,7 @@ import math
 from dataclasses import dataclass, replace
 
 from ridgeline.hardware.device import Engine
-from ridgeline.hardware.skip import Skip
+from ridgeline.hardware.sparsity_support import Skip
 from ridgeline.kernels.cost import OperandBytes
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.axes import dims_of
-from ridgeline.kernels.mapping.explicit import PlayedMapping
+from ridgeline.kernels.mapping.explicit_evaluation import PlayedMapping
 from ridgeline.kernels.mapping.machine import MappingMachine
-from ridgeline.kernels.mapping.mapped import Mapped, mapping_of
+from ridgeline.kernels.mapping.mapped_contraction import Mapped, mapping_of
 from ridgeline.kernels.mapping.nest import ContractionNest, nest_of
 from ridgeline.kernels.mapping.pipeline import FASTEST
 from ridgeline.workload.graph import Op
@@ -108,7 +108,9 @@ class _Durations(NamedTuple):
     store_s: float
 
 
-def _durations(op: Op, nest: ContractionNest, found: Mapped, machine: MappingMachine) -> list[_Durations]:
+def _durations(
+    op: Op, nest: ContractionNest, found: Mapped, machine: MappingMachine
+) -> list[_Durations]:
     """Return what each tile takes, in the order of the loops, by the evaluator of mappings."""
     assert op.loops is not None
     mapping = mapping_of(found, op.loops, op.priced_as, machine)

@@ -32,9 +32,9 @@ _HOME = {
 
 __all__ = [
     "CollectiveResult",
+    "CollectiveSchedule",
     "Flows",
     "PacketNetwork",
-    "CollectiveSchedule",
     "Topology",
     "collective",
     "flow_times",

@@ -179,7 +179,9 @@ def _stages(
     return found
 
 
-def _stage_ns(op: str, algorithm: str, size: int, dimension: Dimension, system: AstraSimSystem) -> int:
+def _stage_ns(
+    op: str, algorithm: str, size: int, dimension: Dimension, system: AstraSimSystem
+) -> int:
     """Return the time of one split in one dimension; of an all-gather `size` is a rank's shard."""
     p = dimension.npus
     if algorithm not in _MESSAGES or (op == "all-to-all" and algorithm == "halving-doubling"):

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 from ridgeline.errors import ConfigError
-from ridgeline.network.brought import BroughtCollective
 from ridgeline.network.msccl import parse_msccl
+from ridgeline.network.user_collectives import BroughtCollective
 from ridgeline.workload.trace import chakra_files
 from ridgeline.workload.trace import chakra_wire as wire
 from ridgeline.workload.trace.json_files import read_bytes

@@ -21,33 +21,33 @@ from ridgeline.network.algorithms.ring import (
     all_reduce_ring,
     reduce_scatter_ring,
 )
-from ridgeline.network.brought import is_brought, read_collective
-from ridgeline.network.dimensions import with_shape
 from ridgeline.network.framework_all_reduce import Launch, eager_time_s, framework_schedule
 from ridgeline.network.levels import AT_FLOWS
+from ridgeline.network.line_dimensions import with_shape
 from ridgeline.network.operations import operation_named
+from ridgeline.network.resolve import topology_of
 from ridgeline.network.schedule import (
     ALGORITHMS,
-    SchedulePhase,
     CollectiveSchedule,
+    SchedulePhase,
     check_size,
     closed_form_time_s,
 )
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.network.tuner import SUFFIXES as TUNER_SUFFIXES
 from ridgeline.network.tuner import best_rows, tuned_schedule, tuner_text
-from ridgeline.network.where import topology_of
+from ridgeline.network.user_collectives import is_brought, read_collective
 
 if TYPE_CHECKING:
-    from ridgeline.network.costs import Cost
+    from ridgeline.network.loggp_bsp_costs import Cost
     from ridgeline.network.sparse import Compression
     from ridgeline.network.transport import Transport
 
 __all__ = [
     "ALGORITHMS",
     "CollectiveResult",
-    "SchedulePhase",
     "CollectiveSchedule",
+    "SchedulePhase",
     "all_gather_ring",
     "all_reduce_ring",
     "closed_form_time_s",
@@ -170,7 +170,7 @@ def collective(
         What a system file says (`ridgeline.network.astrasim_files.read_system`), with `compat`;
         by default that of ASTRA-sim's examples. "auto" takes its algorithms.
     cost
-        `ridgeline.network.costs.LogGP` or `BSP`: price messages by it instead of the links they
+        `loggp_bsp_costs.LogGP` or `BSP`: price messages by it instead of the links they
         share. "auto" then takes the fastest of all algorithms by that cost.
 
     compression
@@ -406,7 +406,7 @@ def _by_cost(
     cost: Cost,
 ) -> CollectiveResult:
     """Return the fastest of some algorithms by a cost of messages."""
-    from ridgeline.network.costs import priced
+    from ridgeline.network.loggp_bsp_costs import priced
 
     found: list[tuple[float, str]] = []
     for name in names:
@@ -588,7 +588,7 @@ def _spread(
             f"ranks_per_node needs a number of ranks that it divides; found {ranks!r} ranks and "
             f"{per_node!r} a node"
         )
-    from ridgeline.network.where import network_of
+    from ridgeline.network.resolve import network_of
 
     found = network_of(where) if isinstance(where, str) else where
     nodes = ranks // per_node

@@ -48,7 +48,7 @@ MOST_SAMPLES = 10_000
 
 @dataclass(frozen=True)
 class Jitter:
-    """Delays of ops by chance: see `engine.chance.with_jitter`."""
+    """Delays of ops by chance: see `engine.stochastic.with_jitter`."""
 
     distribution: str
     mean_s: float

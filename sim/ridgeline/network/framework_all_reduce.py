@@ -25,7 +25,12 @@ from ridgeline.config import Strict, read_yaml, validate
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.network import nccl
 from ridgeline.network.library import OneShotFigures
-from ridgeline.network.schedule import LinkLoads, SchedulePhase, CollectiveSchedule, closed_form_time_s
+from ridgeline.network.schedule import (
+    CollectiveSchedule,
+    LinkLoads,
+    SchedulePhase,
+    closed_form_time_s,
+)
 from ridgeline.network.topology import Topology
 
 Launch = Literal["queued", "stream", "eager"]
@@ -144,7 +149,9 @@ def _kernel(
         reached = min(reached, of.kernel_rate / per_device)
     loads = LinkLoads(links.astype(np.int32), read * width / per_device / reached)
     phase = SchedulePhase(latency_s, 1, loads if size_bytes else {})
-    return CollectiveSchedule("all-reduce", TWO_SHOT if two else ONE_SHOT, n, float(size_bytes), (phase,))
+    return CollectiveSchedule(
+        "all-reduce", TWO_SHOT if two else ONE_SHOT, n, float(size_bytes), (phase,)
+    )
 
 
 _SKEW = 1.3

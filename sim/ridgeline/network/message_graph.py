@@ -11,7 +11,7 @@ from collections import defaultdict
 from typing import NamedTuple
 
 from ridgeline.errors import RidgelineError
-from ridgeline.network.script import MessageSchedule
+from ridgeline.network.message_schedule import MessageSchedule
 from ridgeline.network.verification import script_moves
 
 Slot = tuple[int, int]

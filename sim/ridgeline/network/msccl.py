@@ -18,9 +18,9 @@ from xml.etree import ElementTree
 
 from ridgeline.config import read_text
 from ridgeline.errors import ConfigError
-from ridgeline.network.brought import BroughtCollective, Message
 from ridgeline.network.chunk_buffers import ChunkBuffers, Content
 from ridgeline.network.operations import operation_named
+from ridgeline.network.user_collectives import BroughtCollective, Message
 from ridgeline.network.verification import WrongCollectiveError
 
 _OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")

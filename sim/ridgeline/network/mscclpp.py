@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ridgeline.errors import ConfigError, nearest
-from ridgeline.network.brought import BroughtCollective, Message
 from ridgeline.network.chunk_buffers import ChunkBuffers, Content, Place
 from ridgeline.network.operations import operation_named
+from ridgeline.network.user_collectives import BroughtCollective, Message
 from ridgeline.network.verification import WrongCollectiveError
 from ridgeline.workload.trace.json_files import read_bytes, read_json
 

@@ -24,9 +24,9 @@ from ridgeline._jit import kernel, kernel_part
 from ridgeline.engine.executor import run
 from ridgeline.engine.rates import fair_rates
 from ridgeline.errors import RidgelineError
-from ridgeline.network.paths import LinkGraph, Ints, Routes, graph_of, no_route
+from ridgeline.network.paths import Ints, LinkGraph, Routes, graph_of, no_route
 from ridgeline.network.topology import Floats, Topology
-from ridgeline.network.traffic import Flows, FlowLinks, flow_times, flows_program
+from ridgeline.network.traffic import FlowLinks, Flows, flow_times, flows_program
 
 MOST_CELLS = 60_000_000
 """Targets times vertices of a hop table: less than a gigabyte."""

@@ -53,9 +53,9 @@ from ridgeline.network.rings import Channels, hops_s, ring_channels
 from ridgeline.network.routing import routes
 from ridgeline.network.schedule import (
     ALGORITHMS,
+    CollectiveSchedule,
     LinkLoads,
     SchedulePhase,
-    CollectiveSchedule,
     closed_form_time_s,
     loads_of,
     loads_of_links,
@@ -282,7 +282,9 @@ def _exchange(
         phases.append(phase._replace(bytes_on_link=loads))
     if pairs is not None:
         phases = [_paired(pairs, phases, op, topology, ranks, size_bytes)]
-    schedule = CollectiveSchedule(direct.op, _PAIRS, direct.n_ranks, direct.size_bytes, tuple(phases))
+    schedule = CollectiveSchedule(
+        direct.op, _PAIRS, direct.n_ranks, direct.size_bytes, tuple(phases)
+    )
     return [_Option(schedule, closed_form_time_s(schedule, topology))]
 
 

@@ -14,13 +14,13 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network.algorithm import Algorithm, DoesNotApplyError
-from ridgeline.network.brought import BroughtCollective
 from ridgeline.network.levels import KNOWN_ERROR
 from ridgeline.network.paths import Routes, take
 from ridgeline.network.routed import RunSizes, round_latency_s, routed
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.network.traffic import Flows
 from ridgeline.network.transport import Transport, TransportResult, play_transport
+from ridgeline.network.user_collectives import BroughtCollective
 
 MOST_PACKETS = 20_000_000
 """Packets of all rounds that are played at most: a minute or so."""

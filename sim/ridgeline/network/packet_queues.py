@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline._jit import kernel, kernel_part
+from ridgeline.network.message_schedule import Flags
 from ridgeline.network.paths import Ints
-from ridgeline.network.script import Flags
 from ridgeline.network.topology import Floats
 
 

@@ -11,7 +11,8 @@ heuristic (`hamilton.disjoint_rings`) that may miss rings. Where links of severa
 devices, the widest are packed first and what is left of all classes next, until no ring is left.
 
 *One node, otherwise* (devices behind switches, links missing, or direct links that carry less):
-rings in rank order whose hops are routes, one for every rail (`ridgeline.network.rails`): devices
+rings in rank order whose hops are routes,
+one for every rail (`ridgeline.network.rail_routes`): devices
 with a link to each of four switches have four. Behind a switch rank order is as good as any, since
 every device's way in and way out are both in use all the time.
 
@@ -45,9 +46,9 @@ import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network import hamilton, packing
-from ridgeline.network.passages import MAX_SEARCHED, Passage, passages
+from ridgeline.network.nic_paths import MAX_SEARCHED, Passage, passages
 from ridgeline.network.paths import Ints, Routes
-from ridgeline.network.rails import rails
+from ridgeline.network.rail_routes import rails
 from ridgeline.network.routing import Route, routes
 from ridgeline.network.schedule import LinkLoads, loads_of_links
 from ridgeline.network.topology import Floats, Topology

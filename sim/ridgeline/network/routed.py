@@ -6,17 +6,19 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from ridgeline.network.message_schedule import MessageRounds, MessageSchedule, advanced
 from ridgeline.network.paths import Ints, Routes, take
 from ridgeline.network.routing import ADAPTIVE, ROUTINGS, routes
 from ridgeline.network.schedule import LinkLoads, SchedulePhase
-from ridgeline.network.script import MessageSchedule, MessageRounds, advanced
 from ridgeline.network.topology import Floats, Topology
 
 BATCH = 1 << 20
 """Messages that are routed at once."""
 
 
-def phases_of(script: MessageSchedule, topology: Topology, vertex: Ints) -> tuple[SchedulePhase, ...]:
+def phases_of(
+    script: MessageSchedule, topology: Topology, vertex: Ints
+) -> tuple[SchedulePhase, ...]:
     """Return the phases of a script: one per round, equal ones that follow each other as one.
 
     The latency of a round is that of its slowest message; the load of a link is all that passes it
@@ -41,7 +43,9 @@ def phases_of(script: MessageSchedule, topology: Topology, vertex: Ints) -> tupl
     return tuple(phases)
 
 
-def round_cost(script: MessageSchedule, step: MessageRounds, topology: Topology, vertex: Ints) -> tuple[float, float]:
+def round_cost(
+    script: MessageSchedule, step: MessageRounds, topology: Topology, vertex: Ints
+) -> tuple[float, float]:
     """Return the latency of one round of a step, and the time that its bytes take."""
     place = np.concatenate((vertex, np.array(script.vertices, np.int64)))
     (ways,) = routed(topology, place, [step])

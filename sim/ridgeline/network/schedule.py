@@ -132,7 +132,9 @@ def loads_of(phase: SchedulePhase) -> LinkLoads:
     if isinstance(loads, LinkLoads):
         return loads
     links = sorted(loads)
-    return LinkLoads(np.array(links, np.int32), np.array([loads[link] for link in links], np.float64))
+    return LinkLoads(
+        np.array(links, np.int32), np.array([loads[link] for link in links], np.float64)
+    )
 
 
 def check_size(size_bytes: float) -> None:

@@ -25,10 +25,10 @@ import numpy as np
 from ridgeline._jit import kernel
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.network.algorithm import Algorithm
+from ridgeline.network.message_schedule import Flags, MessageRounds, MessageSchedule, advanced
 from ridgeline.network.paths import Ints
 from ridgeline.network.routed import loads_of, round_latency_s, routed
-from ridgeline.network.schedule import SchedulePhase, CollectiveSchedule
-from ridgeline.network.script import Flags, MessageSchedule, MessageRounds, advanced
+from ridgeline.network.schedule import CollectiveSchedule, SchedulePhase
 from ridgeline.network.topology import Floats, Topology
 
 FillIn = Literal["independent", "worst", "none"]

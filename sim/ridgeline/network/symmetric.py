@@ -15,7 +15,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.network.dimensions import lines
+from ridgeline.network.line_dimensions import lines
 from ridgeline.network.paths import Ints
 from ridgeline.network.routing import routes
 from ridgeline.network.schedule import LinkLoads, SchedulePhase

@@ -104,7 +104,7 @@ class Topology:
         Devices pass on messages of others, as the chips of a torus do.
     bisection_bytes_per_s
         Bandwidth of the narrowest cut into two halves, one way, where a formula gives it; for any
-        other topology see `ridgeline.network.measures`.
+        other topology see `ridgeline.network.topology_metrics`.
     cost_dollars, power_w
         Of all that is drawn; None where the description does not say (see `priced`).
     priced

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
-from ridgeline.network.script import Ints, MessageSchedule, MessageRounds
+from ridgeline.network.message_schedule import Ints, MessageRounds, MessageSchedule
 from ridgeline.network.topology import Floats, Topology
 
 MAX_MOVES = 2 * 10**8

@@ -21,7 +21,7 @@ from xml.etree import ElementTree
 
 from ridgeline.errors import ConfigError
 from ridgeline.network.message_graph import GraphMessage, messages_of
-from ridgeline.network.script import MessageSchedule
+from ridgeline.network.message_schedule import MessageSchedule
 from ridgeline.workload.trace import chakra_encode as encode
 from ridgeline.workload.trace.chakra import VERSION
 
@@ -34,7 +34,9 @@ _MSCCL_NAMES = {
 SUFFIXES = (".goal", ".et", ".xml")
 
 
-def written_files(path: str, op: str, name: str, script: MessageSchedule, n: int) -> dict[str, bytes]:
+def written_files(
+    path: str, op: str, name: str, script: MessageSchedule, n: int
+) -> dict[str, bytes]:
     """Return what the files of a collective hold, by path.
 
     Parameters
@@ -158,7 +160,9 @@ def msccl_text(
     return ElementTree.tostring(root, encoding="unicode") + "\n"
 
 
-def _threadblocks(messages: Sequence[GraphMessage], rank: int) -> Iterator[tuple[int, bool, list[_Step]]]:
+def _threadblocks(
+    messages: Sequence[GraphMessage], rank: int
+) -> Iterator[tuple[int, bool, list[_Step]]]:
     """Yield peer, direction and steps of every threadblock of a rank.
 
     A threadblock's steps are counted with those on which they wait for several others.

@@ -24,43 +24,48 @@ from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
-from ridgeline.kernels.alike import Alike
+from ridgeline.kernels.cache_residency import NONE_STAY, Staying
 from ridgeline.kernels.cost import peak_rates
-from ridgeline.kernels.residence import NONE_STAY, Staying
+from ridgeline.kernels.op_signature import Alike
 from ridgeline.network.faults import Faults, read_faults
 from ridgeline.network.schedule import CollectiveSchedule
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.division.divide import ShardedGraph, ShardingSpec, divide
-from ridgeline.parallel.division.experts import expert_weights
-from ridgeline.parallel.division.shard import COLLECTIVES
+from ridgeline.parallel.checkpointing.recompute import with_recompute
+from ridgeline.parallel.comm.comm_cost import FarMemory, Talk, Wires
+from ridgeline.parallel.comm.stragglers import waited
+from ridgeline.parallel.comm.symmetry import Symmetry, symmetry_of
+from ridgeline.parallel.comm.usual_collectives import PROBE_BYTES
+from ridgeline.parallel.emit.async_pipeline import is_endless
+from ridgeline.parallel.emit.block_emitter import BlockEmitter
+from ridgeline.parallel.emit.host_launches import HostEmitter
+from ridgeline.parallel.emit.rank_group import COLLECTIVE
+from ridgeline.parallel.emit.step_emitter import StepEmitter
+from ridgeline.parallel.emit.step_template import StepTemplate, Subject, draft_of
 from ridgeline.parallel.memory.communicators import with_communicators
+from ridgeline.parallel.op_pricer import OpenRows, OpPricer
 from ridgeline.parallel.pace import pace_of, replicas_of, with_waits
+from ridgeline.parallel.partition.chain import units
+from ridgeline.parallel.partition.overheads import OpTimes, Overheads, overheads_of
+from ridgeline.parallel.partition.partition_dp import Pace
+from ridgeline.parallel.partition.pipeline_partition import (
+    Cut,
+    PipelinePartition,
+    ReplicaShares,
+    partition,
+)
+from ridgeline.parallel.partition.stage_of import places
 from ridgeline.parallel.pass_manager import run_passes
 from ridgeline.parallel.passes.optimizer_kernels import ISSUED
-from ridgeline.parallel.plans.mesh import Mesh
-from ridgeline.parallel.plans.mixtures import mixture_degree
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.plans.replicas import counts_of
-from ridgeline.parallel.plans.resolved import ResolvedPlan, resolved
-from ridgeline.parallel.prices import OpenRows, OpPricer
-from ridgeline.parallel.recomputing.recompute import with_recompute
-from ridgeline.parallel.sending.spread import waited
-from ridgeline.parallel.sending.symmetry import Symmetry, symmetry_of
-from ridgeline.parallel.sending.usual_calls import PROBE_BYTES
-from ridgeline.parallel.sending.wires import FarMemory, Talk, Wires
+from ridgeline.parallel.plan.mesh import Mesh
+from ridgeline.parallel.plan.mixtures import mixture_degree
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.plan.replicas import counts_of
+from ridgeline.parallel.plan.resolved import ResolvedPlan, resolved
+from ridgeline.parallel.schedule import SCHEDULES
+from ridgeline.parallel.sharding.divide import ShardedGraph, ShardingSpec, divide
+from ridgeline.parallel.sharding.experts import expert_weights
+from ridgeline.parallel.sharding.shard import COLLECTIVES
 from ridgeline.parallel.size import check_size
-from ridgeline.parallel.stages.chain import units
-from ridgeline.parallel.stages.cuts import Pace
-from ridgeline.parallel.stages.overheads import OpTimes, Overheads, overheads_of
-from ridgeline.parallel.stages.partition import Cut, PipelinePartition, ReplicaShares, partition
-from ridgeline.parallel.stages.places import places
-from ridgeline.parallel.stages.schedules import SCHEDULES
-from ridgeline.parallel.steps.draft import StepTemplate, Subject, draft_of
-from ridgeline.parallel.steps.endless import is_endless
-from ridgeline.parallel.steps.host import HostEmitter
-from ridgeline.parallel.steps.step import StepEmitter
-from ridgeline.parallel.steps.team import COLLECTIVE
-from ridgeline.parallel.steps.writer import BlockEmitter
 from ridgeline.software.stack import Stack
 from ridgeline.workload.graph import Graph, Op, Pass, Same
 
@@ -439,7 +444,9 @@ class PipelineCosts(NamedTuple):
     issue_s: float
 
 
-def _cut_of(graph: Graph, costs: Sequence[OpCost], plan: ResolvedPlan, by: PipelineCosts) -> PipelinePartition:
+def _cut_of(
+    graph: Graph, costs: Sequence[OpCost], plan: ResolvedPlan, by: PipelineCosts
+) -> PipelinePartition:
     """Cut a graph into the parts of a plan's pipeline."""
     n_parts = plan.pipeline * plan.virtual_stages
     if n_parts == 1:

@@ -11,16 +11,16 @@ from itertools import pairwise
 import numpy as np
 
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.division.ring import HOP
-from ridgeline.parallel.division.shard import COLLECTIVES
-from ridgeline.parallel.plans.layers import kind_of
-from ridgeline.parallel.plans.mesh import FAR, NEAR, Mesh, Ranks
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.sending.wires import Wires, slowest_message
-from ridgeline.parallel.stages.cuts import Pace
-from ridgeline.parallel.stages.overheads import Replicas
-from ridgeline.parallel.stages.schedules import SCHEDULES
-from ridgeline.parallel.steps.team import CollectiveCall
+from ridgeline.parallel.comm.comm_cost import Wires, slowest_message
+from ridgeline.parallel.emit.rank_group import CollectiveCall
+from ridgeline.parallel.partition.overheads import Replicas
+from ridgeline.parallel.partition.partition_dp import Pace
+from ridgeline.parallel.plan.layers import kind_of
+from ridgeline.parallel.plan.mesh import FAR, NEAR, Mesh, Ranks
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.schedule import SCHEDULES
+from ridgeline.parallel.sharding.ring_attention import HOP
+from ridgeline.parallel.sharding.shard import COLLECTIVES
 from ridgeline.software.stack import Stack
 from ridgeline.workload.graph import Op
 

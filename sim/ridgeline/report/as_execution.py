@@ -14,8 +14,8 @@ import numpy as np
 
 from ridgeline.engine.program import Ints, Program
 from ridgeline.errors import RidgelineError
+from ridgeline.parallel.emit.host_launches import ISSUE
 from ridgeline.parallel.lower import COLLECTIVE
-from ridgeline.parallel.steps.host import ISSUE
 from ridgeline.report.result import Result
 from ridgeline.report.summary import software_text
 from ridgeline.workload.execution import COLLECTIVES, FORMATS, Execution, TaskKind

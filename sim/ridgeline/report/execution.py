@@ -16,7 +16,7 @@ from ridgeline.engine.program import Floats, Ints
 from ridgeline.engine.timeline import Timeline
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.parallel.executions.lower import LoweredExecution
-from ridgeline.report.account import (
+from ridgeline.report.accounting import (
     BUBBLE,
     EXPOSED,
     critical_rank,

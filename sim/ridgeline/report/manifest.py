@@ -14,9 +14,9 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.sourced import NOT_STATED, sourced_values
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.division.experts import dropped_share
 from ridgeline.parallel.lower import COLLECTIVE, Lowered
-from ridgeline.parallel.plans.default_precision import precision_notes
+from ridgeline.parallel.plan.default_precision import precision_notes
+from ridgeline.parallel.sharding.experts import dropped_share
 from ridgeline.report.result import Details
 from ridgeline.report.uncertainty.ground import ground_of
 from ridgeline.software.stack import GROUPS

@@ -21,7 +21,7 @@ import numpy as np
 from ridgeline.engine.program import Program
 from ridgeline.engine.timeline import Timeline
 from ridgeline.parallel.lower import COLLECTIVE
-from ridgeline.report.account import limiting
+from ridgeline.report.accounting import limiting
 from ridgeline.report.figures.style import stamp_text
 from ridgeline.report.files import replacing, write_text
 from ridgeline.report.power_track import power_track

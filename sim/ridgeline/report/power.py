@@ -1,7 +1,8 @@
 """Mean power of devices, nodes and a facility over a step.
 
 A device draws what the ledger counts, and no more than its limit: the clock gives way, which the
-step time shows where the device states its `voltage_floor` or a `power_limit` (`kernels.clock`).
+step time shows where the device states its `voltage_floor` or a `power_limit`
+(`kernels.power_capped_clock`).
 The rest of a node is the sum of its parts (`hardware.node_power`): processors, memory, switches,
 adapters and drives that draw more while a job runs, fans whose speed follows the heat, and what the
 power supplies lose at their load. A facility multiplies that by the cluster's ``pue``.

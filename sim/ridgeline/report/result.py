@@ -13,7 +13,7 @@ from ridgeline import views
 from ridgeline.engine.timeline import Timeline
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.parallel.lower import Lowered
-from ridgeline.parallel.plans.resolved import ResolvedPlan
+from ridgeline.parallel.plan.resolved import ResolvedPlan
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.model import Model
 
@@ -86,7 +86,7 @@ class Result:
 
     @cached_property
     def critical_path_s(self) -> Mapping[str, float]:
-        """The step time by what its critical path does; see `report.path`. Found when asked for."""
+        """The step time by what its critical path does; found when asked for."""
         return views.view("critical_path_s")(self)  # type: ignore[no-any-return]
 
     def to_dict(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from ridgeline.kernels import OpCost
 from ridgeline.parallel.lower import COLLECTIVE
-from ridgeline.report.ledger import KEPT, STATIC, WAITING, WHOLE, LedgerEntry, Ledger
+from ridgeline.report.ledger import KEPT, STATIC, WAITING, WHOLE, Ledger, LedgerEntry
 from ridgeline.report.result import Result
 from ridgeline.workload.graph import Graph, Op, Pass
 

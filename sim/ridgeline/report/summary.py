@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from ridgeline.parallel.plans.stack_choice import choice_text
+from ridgeline.parallel.plan.stack_choice import choice_text
 from ridgeline.report.tables import plain_table, print_beside
 from ridgeline.units import show
 
@@ -70,7 +70,7 @@ def _of_one(plan: Mapping[str, Any]) -> str:
 
 def print_summary(result: Result, screen: Console) -> None:
     """Print headline, time, energy, memory and what bounds the step."""
-    from ridgeline.report.path import path_text
+    from ridgeline.report.critical_path import path_text
 
     plan = result.manifest["plan"]
     kinds = result.manifest.get("devices") or [

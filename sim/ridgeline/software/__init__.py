@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from ridgeline.shelves import Shelf
+from ridgeline.catalog_attrs import Shelf
 from ridgeline.software.load import load_software
 from ridgeline.software.stack import ConvLibrary, Stack
 

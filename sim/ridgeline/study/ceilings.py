@@ -14,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ridgeline.engine.chance import row_times_s
 from ridgeline.engine.program import Floats
 from ridgeline.engine.replay import ReplayedTimes
+from ridgeline.engine.stochastic import row_times_s
 from ridgeline.engine.timeline import Timeline
-from ridgeline.parallel.steps.team import COLLECTIVE
+from ridgeline.parallel.emit.rank_group import COLLECTIVE
 
 UNCONTENDED = 0.85
 """A step is uncontended if its longest bound is at least this share of all of it in turn."""

@@ -15,14 +15,14 @@ from ridgeline import units
 from ridgeline.config import Document, Strict, validate
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.network.brought import is_brought
 from ridgeline.network.collectives import ALGORITHMS, CollectiveResult, collective
-from ridgeline.network.costs import cost_of
+from ridgeline.network.loggp_bsp_costs import cost_of
 from ridgeline.network.nccl import NAMES as NCCL_NAMES
 from ridgeline.network.operations import operation_named
+from ridgeline.network.resolve import network_of
 from ridgeline.network.sparse import compression_of
 from ridgeline.network.topology import Topology
-from ridgeline.network.where import network_of
+from ridgeline.network.user_collectives import is_brought
 from ridgeline.report.manifest import digest, topology_fingerprint
 from ridgeline.simulation import shared_topology
 from ridgeline.study.point import Point, Replaceable, state_of

@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ridgeline.errors import ConfigError
+from ridgeline.report.fault_distribution import Draw, draw, samples_of
 from ridgeline.report.result import Result
-from ridgeline.report.weather import Draw, draw, samples_of
 from ridgeline.study.parallel_run import mapped
 from ridgeline.study.point import Point
 

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ridgeline.parallel.memory.over_step import model_states
+from ridgeline.parallel.memory.liveness_profile import model_states
 from ridgeline.report.result import Result
 
 _STATE_KINDS = ("weights", "gradients", "optimizer")

@@ -29,9 +29,9 @@ from ridgeline.network.routing import routes
 from ridgeline.network.topology import Topology
 from ridgeline.network.traffic import Flows, flow_times
 from ridgeline.network.transport import Transport, TransportResult, play_transport
+from ridgeline.parallel.comm.collective_selection import schedule_of
+from ridgeline.parallel.comm.contention import with_contention
 from ridgeline.parallel.lower import COLLECTIVE, Lowered
-from ridgeline.parallel.sending.chosen import schedule_of
-from ridgeline.parallel.sending.contention import with_contention
 from ridgeline.report.execution import ExecutionResult
 from ridgeline.report.result import Result
 from ridgeline.simulation import shared_topology
@@ -311,7 +311,9 @@ def _together(rounds: Sequence[Round], topology: Topology) -> Round:
     return Round(flows, join_messages(*ways), latency_s, rounds[0].repeat)
 
 
-def _played(call: ConcurrentCollectives, plan: Plan, topology: Topology, transport: Transport) -> PlayedCall:
+def _played(
+    call: ConcurrentCollectives, plan: Plan, topology: Topology, transport: Transport
+) -> PlayedCall:
     rounds, algorithm, kept = plan
     flows_s = packets_s = late_s = 0.0
     found: list[TransportResult] = []
@@ -349,7 +351,10 @@ def _played(call: ConcurrentCollectives, plan: Plan, topology: Topology, transpo
 
 
 def _with_factors(
-    program: Program, topology: Topology, calls: Sequence[ConcurrentCollectives], played: Sequence[PlayedCall]
+    program: Program,
+    topology: Topology,
+    calls: Sequence[ConcurrentCollectives],
+    played: Sequence[PlayedCall],
 ) -> Program:
     """Return a program whose rows of collectives have more, or less, to do on links."""
     of_row = np.ones(len(program.phase_ptr) - 1)

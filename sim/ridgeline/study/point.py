@@ -12,10 +12,10 @@ from typing import Any, ClassVar, Self
 from ridgeline import catalog
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.network.where import load_cluster
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.plans.stack_choice import BOUND, StackChoice, choose_stack
-from ridgeline.parallel.plans.text import make_plan, plan_fields
+from ridgeline.network.resolve import load_cluster
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.plan.stack_choice import BOUND, StackChoice, choose_stack
+from ridgeline.parallel.plan.text import make_plan, plan_fields
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.software.load import load_software
@@ -157,7 +157,7 @@ class Point(Replaceable):
         device = result.manifest["device"]
         chance: dict[str, Any] = {}
         if "cluster.faults" in self.overrides:
-            from ridgeline.report.weather import weather
+            from ridgeline.report.fault_distribution import weather
 
             chance = weather(result).to_row()
         return {

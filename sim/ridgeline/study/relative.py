@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ridgeline.parallel.plans.text import plan_fields
+from ridgeline.parallel.plan.text import plan_fields
 from ridgeline.report.result import Result
 from ridgeline.study.point import Point, check_path
 from ridgeline.study.written_fields import assignments

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.network.where import load_cluster
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.plans.resolved import NOISE, ResolvedPlan
+from ridgeline.network.resolve import load_cluster
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.plan.resolved import NOISE, ResolvedPlan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.software.load import load_software

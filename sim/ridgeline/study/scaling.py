@@ -16,14 +16,14 @@ import numpy as np
 from ridgeline import views
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.network.where import load_cluster
-from ridgeline.parallel.steps.team import COLLECTIVE
+from ridgeline.network.resolve import load_cluster
+from ridgeline.parallel.emit.rank_group import COLLECTIVE
 from ridgeline.report.manifest import digest
 from ridgeline.report.result import Result
 from ridgeline.simulation import matrix_peak, simulate
 from ridgeline.software.stack import Stack
 from ridgeline.study.ceilings import UNCONTENDED, Ceilings, ceilings
-from ridgeline.study.levels import FullestLink, network_levels
+from ridgeline.study.link_loads import FullestLink, network_levels
 from ridgeline.study.planner.search import Searcher, found_by, searcher
 from ridgeline.study.recalled import without_step
 from ridgeline.workload.model import Model, load_model

@@ -8,7 +8,7 @@ from typing import Any
 
 from ridgeline import catalog
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.plans.stack_choice import BOUND, refusals
+from ridgeline.parallel.plan.stack_choice import BOUND, refusals
 from ridgeline.software.load import load_software
 from ridgeline.study.point import Point
 

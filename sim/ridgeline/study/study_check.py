@@ -15,7 +15,7 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.collective_point import AnyPoint
 from ridgeline.study.columns import parse_formula, resolve
 from ridgeline.study.parallel_run import row_of
-from ridgeline.study.study_file import ValueSpan, Study, axes_of
+from ridgeline.study.study_file import Study, ValueSpan, axes_of
 
 MAX_CHECKED = 500
 """Values of one field that are checked; further ones are of the same kind, or fail as points."""

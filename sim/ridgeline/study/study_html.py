@@ -6,7 +6,7 @@ from html import escape
 from typing import Any
 
 from ridgeline.report.html.blocks import FRAME, box, heading, table
-from ridgeline.study.study_file import ValueSpan, Study
+from ridgeline.study.study_file import Study, ValueSpan
 
 _MOST_VALUES = 8
 

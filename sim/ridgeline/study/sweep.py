@@ -14,7 +14,7 @@ from typing import Any
 
 from ridgeline import catalog, config
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.plans.stack_choice import able_stacks
+from ridgeline.parallel.plan.stack_choice import able_stacks
 from ridgeline.report.files import replacing
 from ridgeline.software.load import load_software
 from ridgeline.study.collective_point import AnyPoint, CollectivePoint, shared_network

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from ridgeline.engine.chance import row_times_s
 from ridgeline.engine.executor import run
 from ridgeline.engine.program import Flags, Floats, Program
 from ridgeline.engine.replay import replay_s
+from ridgeline.engine.stochastic import row_times_s
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.parallel.lower import COLLECTIVE
-from ridgeline.report.path import critical_path_s
+from ridgeline.report.critical_path import critical_path_s
 from ridgeline.report.result import Result
 
 MOST_POINTS = 1_000_000

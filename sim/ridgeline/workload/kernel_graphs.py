@@ -294,7 +294,9 @@ def delta_rule_graph(
     return _graph(b, run(b, "delta", sequences, positions, heads, format))
 
 
-def scan_graph(sequences: int, positions: int, sizes: StateSpaceSizes, format: str = "bf16") -> Graph:
+def scan_graph(
+    sequences: int, positions: int, sizes: StateSpaceSizes, format: str = "bf16"
+) -> Graph:
     """Write the scan of a Mamba-2 layer, chunk by chunk, without its convolution."""
     b = _builder(f"scan of {sizes.heads} heads")
     return _graph(b, chunk_scan(b, "scan", sequences, positions, sizes, format))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from ridgeline.kernels.mapping.mapping import OPERANDS, LevelLoops, TileLoop, Mapping
+from ridgeline.kernels.mapping.mapping import OPERANDS, LevelLoops, Mapping, TileLoop
 from ridgeline.kernels.mapping.nest import ContractionNest, nest_of
 from ridgeline.workload.graph import Conv, Gemm, Pass
 

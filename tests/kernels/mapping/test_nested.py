@@ -17,17 +17,17 @@ from oracles.mapping_tiles import Extents, Within
 from oracles.nested_tiles import best_of_all, combinations, play_levels
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels.mapping.axes import dims_of
-from ridgeline.kernels.mapping.choices import PIXELS, PLACE, POINTS, REPRESENTATIVE_FIELDS, SELF
 from ridgeline.kernels.mapping.footprint import Ints
 from ridgeline.kernels.mapping.machine import Buffer, MappingMachine, levels_of, problem
 from ridgeline.kernels.mapping.mapper import NESTED
+from ridgeline.kernels.mapping.multi_level import MultiLevelSearch
 from ridgeline.kernels.mapping.nest import nest_of
-from ridgeline.kernels.mapping.nested import MultiLevelSearch
-from ridgeline.kernels.mapping.parts import parts
 from ridgeline.kernels.mapping.pipeline import FASTEST, TIME, Shape
 from ridgeline.kernels.mapping.search import ORDERS
 from ridgeline.kernels.mapping.space import listed
-from ridgeline.kernels.single import gemm
+from ridgeline.kernels.mapping.subproblems import parts
+from ridgeline.kernels.mapping.tilings import PIXELS, PLACE, POINTS, REPRESENTATIVE_FIELDS, SELF
+from ridgeline.kernels.single_op import gemm
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 ROOT = Path(__file__).parents[3]
@@ -174,12 +174,18 @@ def deep_problem(
     contraction: Contraction, machine: MappingMachine, mapper: str, pruned: bool
 ) -> tuple[MultiLevelSearch, Ints, Shape]:
     axes, shape, _, engine = problem(*contraction, machine)
-    return MultiLevelSearch(levels_of(machine), engine, NESTED[mapper], FASTEST, pruned), axes, shape  # type: ignore[index]
+    return (
+        MultiLevelSearch(levels_of(machine), engine, NESTED[mapper], FASTEST, pruned),
+        axes,
+        shape,
+    )  # type: ignore[index]
 
 
 @settings(max_examples=15, deadline=None)
 @given(contraction=deep, machine=deep_machines(), mapper=st.sampled_from(["fast", "optimal"]))
-def test_pruning_loses_nothing(contraction: Contraction, machine: MappingMachine, mapper: str) -> None:
+def test_pruning_loses_nothing(
+    contraction: Contraction, machine: MappingMachine, mapper: str
+) -> None:
     results = []
     for pruned in (True, False):
         search, axes, shape = deep_problem(contraction, machine, mapper, pruned)

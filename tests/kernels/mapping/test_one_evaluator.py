@@ -19,7 +19,7 @@ from check_mapping_monotone import (
 )
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
-from ridgeline.kernels.single import gemm
+from ridgeline.kernels.single_op import gemm
 
 CASES = 24
 

@@ -15,18 +15,18 @@ from oracles.mapping_tiles import Played, play
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.array import Dataflow
 from ridgeline.kernels.mapping.axes import dims_of
-from ridgeline.kernels.mapping.bounds import compulsory_bytes, lower_bound_bytes
-from ridgeline.kernels.mapping.choices import FEW, MANY, tile_extents
 from ridgeline.kernels.mapping.compute import FAR
 from ridgeline.kernels.mapping.machine import MappingMachine, Split, problem
-from ridgeline.kernels.mapping.mapped import Mapped, mapping_of
+from ridgeline.kernels.mapping.mapped_contraction import Mapped, mapping_of
 from ridgeline.kernels.mapping.mapper import Base, Objective, goal_of, map_contraction
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.search import ORDERS, best
 from ridgeline.kernels.mapping.space import listed
+from ridgeline.kernels.mapping.tilings import FEW, MANY, tile_extents
 from ridgeline.kernels.mapping.traffic import traffic
+from ridgeline.kernels.mapping.traffic_bounds import compulsory_bytes, lower_bound_bytes
 from ridgeline.kernels.systolic.closed_form import FoldSchedule
-from ridgeline.kernels.systolic.partition import Arrays, ArrayChain
+from ridgeline.kernels.systolic.partition import ArrayChain, Arrays
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 Contraction = tuple[Gemm | Conv, Pass]
@@ -76,7 +76,9 @@ def machines(draw: st.DrawFn, **fixed: object) -> MappingMachine:
     )  # fmt: skip
 
 
-def play_of(contraction: Contraction, extents: tuple, order: tuple, machine: MappingMachine) -> Played:
+def play_of(
+    contraction: Contraction, extents: tuple, order: tuple, machine: MappingMachine
+) -> Played:
     loops, pass_ = contraction
     groups = dims_of(loops, pass_)
     named = {
@@ -126,7 +128,9 @@ def test_what_the_search_finds_is_what_is_played(
     machine=machines(),
     dense=st.booleans(),
 )
-def test_the_search_is_brute_force(contraction: Contraction, machine: MappingMachine, dense: bool) -> None:
+def test_the_search_is_brute_force(
+    contraction: Contraction, machine: MappingMachine, dense: bool
+) -> None:
     """Every listed tiling in every order, played element by element: none is faster."""
     found = mapped(contraction, machine, "optimal" if dense else "fast")
     all_ = everything(contraction, machine, MANY if dense else FEW)
@@ -135,7 +139,9 @@ def test_the_search_is_brute_force(contraction: Contraction, machine: MappingMac
         assert (math.inf if found is None else found.time_s) == pytest.approx(fastest, rel=1e-12)
 
 
-def everything(contraction: Contraction, machine: MappingMachine, density: int) -> list[Played] | None:
+def everything(
+    contraction: Contraction, machine: MappingMachine, density: int
+) -> list[Played] | None:
     """Play all that fits; None if that is too much."""
     starts, table, _ = listed(problem(*contraction, machine)[0], density)
     tables = [table[starts[i] : starts[i + 1], :3].tolist() for i in range(4)]

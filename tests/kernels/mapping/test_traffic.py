@@ -13,7 +13,7 @@ from nests import convs, gemms, mappings, nests
 from oracles.mapping_trace import Trace, elements, index_of, points
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.footprint import count_touched
-from ridgeline.kernels.mapping.mapping import LevelLoops, TileLoop, Mapping
+from ridgeline.kernels.mapping.mapping import LevelLoops, Mapping, TileLoop
 from ridgeline.kernels.mapping.nest import ContractionNest, nest_of
 from ridgeline.kernels.mapping.traffic import pack_axes, traffic
 from ridgeline.workload.graph import Conv, Gemm

@@ -8,8 +8,14 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from ridgeline.kernels.spatial.clock import CycleMachine
-from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, SpatialLayout, TemporalLoop, ConvolutionNest
+from ridgeline.kernels.spatial.cycle_model import CycleMachine
+from ridgeline.kernels.spatial.nest import (
+    LOOPS,
+    SUMMED,
+    ConvolutionNest,
+    SpatialLayout,
+    TemporalLoop,
+)
 
 LIMITS = {"n": 3, "g": 2, "k": 5, "c": 5, "p": 5, "q": 6, "r": 3, "s": 3}
 
@@ -51,7 +57,9 @@ def cases(draw: st.DrawFn) -> Case:
         draw(few),
         draw(st.sampled_from([0, 0, 3, 7])),
     )
-    return Case(nest, SpatialLayout(element, spread["rows"], spread["columns"], tuple(loops)), machine)
+    return Case(
+        nest, SpatialLayout(element, spread["rows"], spread["columns"], tuple(loops)), machine
+    )
 
 
 def operands(nest: ConvolutionNest, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -66,7 +74,9 @@ def operands(nest: ConvolutionNest, seed: int) -> tuple[NDArray[np.int64], NDArr
     )
 
 
-def convolution(x: NDArray[np.int64], w: NDArray[np.int64], nest: ConvolutionNest) -> NDArray[np.int64]:
+def convolution(
+    x: NDArray[np.int64], w: NDArray[np.int64], nest: ConvolutionNest
+) -> NDArray[np.int64]:
     """Tap by tap with NumPy."""
     n, g, k, _, p, q, r, s = nest.sizes
     y = np.zeros((n, g, k, p, q), np.int64)

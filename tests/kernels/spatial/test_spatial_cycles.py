@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from layouts import Case, cases, convolution, operands
 
 from ridgeline.errors import RidgelineError
-from ridgeline.kernels.spatial import elements
-from ridgeline.kernels.spatial.clock import CycleMachine
+from ridgeline.kernels.spatial import pe_array
 from ridgeline.kernels.spatial.count import count, work_of
-from ridgeline.kernels.spatial.elements import element_level_product
-from ridgeline.kernels.spatial.nest import SpatialLayout, TemporalLoop, ConvolutionNest, nest_of
+from ridgeline.kernels.spatial.cycle_model import CycleMachine
+from ridgeline.kernels.spatial.nest import ConvolutionNest, SpatialLayout, TemporalLoop, nest_of
+from ridgeline.kernels.spatial.pe_array import element_level_product
 from ridgeline.workload.graph import Conv, Gemm
 
 WIDE = CycleMachine(1, 1, 1, 1, True, True, True, True, True, 1, 0)
@@ -69,9 +69,9 @@ def test_an_element_that_lacks_a_word_stops_the_array(monkeypatch: pytest.Monkey
     nest = ConvolutionNest((1, 1, 1, 2, 1, 4, 1, 3))
     layout = SpatialLayout({"s": 3}, {}, {}, (TemporalLoop("c", 2), TemporalLoop("q", 4)))
     x, w = operands(nest, 0)
-    plan = elements.plan_of(work_of(nest, layout))
+    plan = pe_array.plan_of(work_of(nest, layout))
     monkeypatch.setattr(
-        elements, "plan_of", lambda _: plan._replace(w_new=np.arange(len(plan.at)) == 0)
+        pe_array, "plan_of", lambda _: plan._replace(w_new=np.arange(len(plan.at)) == 0)
     )
     with pytest.raises(RidgelineError, match="lacks a word"):
         element_level_product(x, w, work_of(nest, layout), WIDE)

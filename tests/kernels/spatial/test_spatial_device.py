@@ -8,7 +8,7 @@ import pytest
 
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_device
-from ridgeline.kernels.single import OpResult, conv, gemm
+from ridgeline.kernels.single_op import OpResult, conv, gemm
 from ridgeline.study.reproduce import reproduce
 from ridgeline.workload.graph import Conv
 

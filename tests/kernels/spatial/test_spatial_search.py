@@ -13,11 +13,17 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.spatial import space
-from ridgeline.kernels.spatial.clock import CycleMachine
 from ridgeline.kernels.spatial.constraints import FREE, Constraints
+from ridgeline.kernels.spatial.cycle_model import CycleMachine
 from ridgeline.kernels.spatial.dataflows import DATAFLOWS
 from ridgeline.kernels.spatial.machine import Elements, LayoutPrices
-from ridgeline.kernels.spatial.nest import LOOPS, SpatialLayout, TemporalLoop, ConvolutionNest, nest_of
+from ridgeline.kernels.spatial.nest import (
+    LOOPS,
+    ConvolutionNest,
+    SpatialLayout,
+    TemporalLoop,
+    nest_of,
+)
 from ridgeline.kernels.spatial.search import _Search, best_layout, evaluate
 from ridgeline.workload.graph import Conv, Gemm
 
@@ -107,7 +113,9 @@ machines = st.builds(
 
 @settings(max_examples=25, deadline=None)
 @given(nest=nests, elements=machines)
-def test_no_layout_of_the_stated_space_ranks_better(nest: ConvolutionNest, elements: Elements) -> None:
+def test_no_layout_of_the_stated_space_ranks_better(
+    nest: ConvolutionNest, elements: Elements
+) -> None:
     ranks = [
         evaluate(nest, elements, layout).rank
         for layout in itertools.islice(every_layout(nest, elements), 1500)
@@ -127,7 +135,9 @@ def test_words_in_closed_form_are_those_of_the_steps(
     nest: ConvolutionNest, elements: Elements, data: st.DataObject
 ) -> None:
     # The energy of words alone is counted in closed form; the steps are played afterwards.
-    prices = LayoutPrices(near_j=1.0, far_j=data.draw(st.sampled_from([0.0, 100.0])), objective="energy")
+    prices = LayoutPrices(
+        near_j=1.0, far_j=data.draw(st.sampled_from([0.0, 100.0])), objective="energy"
+    )
     elements = replace(elements, prices=prices)
     try:
         search = _Search(nest, elements, DATAFLOWS[elements.dataflows[0]][0], FREE)
@@ -160,11 +170,14 @@ def test_more_of_anything_is_never_slower(m: int, n: int, k: int, flow: str, fie
 @given(
     nest=nests, less=machines,
     field=st.sampled_from(
-        ["rows", "columns", "buffer_words", "memory_width", "x", "w", "y", *CycleMachine._fields[:9]]
+        ["rows", "columns", "buffer_words", "memory_width", "x", "w", "y",
+        *CycleMachine._fields[:9]]
     ),
     more=st.integers(1, 4),
 )  # fmt: skip
-def test_no_resource_slows_an_array_down(nest: ConvolutionNest, less: Elements, field: str, more: int) -> None:
+def test_no_resource_slows_an_array_down(
+    nest: ConvolutionNest, less: Elements, field: str, more: int
+) -> None:
     less = replace(less, prices=less.prices._replace(objective="time"))
     try:
         before = best_layout(nest, less)

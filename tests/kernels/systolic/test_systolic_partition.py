@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from ridgeline.kernels.systolic import gemm_cycles
 from ridgeline.kernels.systolic.closed_form import FoldSchedule
 from ridgeline.kernels.systolic.partition import (
-    Arrays,
     ArrayChain,
+    Arrays,
     best_partition,
     divided,
     reduction_cycles,

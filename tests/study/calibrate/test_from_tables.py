@@ -47,7 +47,10 @@ def _bare(folder: Path, name: str, **more: object) -> str:
 
 def _times(device: Device, rows: Sequence[Mapping[str, object]]) -> list[float]:
     """Return what the calls of rows take on a device."""
-    table = [MeasuredRow("made.csv", i, {k: str(v) for k, v in row.items()}) for i, row in enumerate(rows)]
+    table = [
+        MeasuredRow("made.csv", i, {k: str(v) for k, v in row.items()})
+        for i, row in enumerate(rows)
+    ]
     calls = kernel_table(table, "made").calls
     return [float(time_s) for time_s in table_fit.predicted(calls, device)]
 

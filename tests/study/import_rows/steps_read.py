@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.plans.programmed import programmed
-from ridgeline.parallel.plans.resolved import ResolvedPlan, resolved
+from ridgeline.parallel.plan.programmed import programmed
+from ridgeline.parallel.plan.resolved import ResolvedPlan, resolved
 from ridgeline.software.stack import Stack
 from ridgeline.study.import_rows import llm
 from ridgeline.study.import_rows.normalised import NormalisedStep
-from ridgeline.study.validate.normal import NormalRow
+from ridgeline.study.validate.normalised_rows import NormalRow
 from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.model import Model
 

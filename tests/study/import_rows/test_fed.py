@@ -8,7 +8,7 @@ import pytest
 
 from ridgeline.study.import_rows import steps
 from ridgeline.study.import_rows.rules import rule, section
-from ridgeline.study.validate.normal import NormalRow
+from ridgeline.study.validate.normalised_rows import NormalRow
 from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.model import load_model
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ridgeline.study.import_rows.lengths import _share_of_source, longest, of_two_languages
+from ridgeline.study.import_rows.ragged_batches import _share_of_source, longest, of_two_languages
 
 DRAWS = 20_000
 

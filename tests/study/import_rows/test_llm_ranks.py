@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.plans.resolved import ResolvedPlan
+from ridgeline.parallel.plan.resolved import ResolvedPlan
 from ridgeline.study.import_rows.columns import translated
 from ridgeline.study.validate.rows import MeasuredRow
 from study.import_rows.steps_read import Read, configuration

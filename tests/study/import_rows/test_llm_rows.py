@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.stages.schedules import SCHEDULES
+from ridgeline.parallel.schedule import SCHEDULES
 from ridgeline.software.load import load_software
 from ridgeline.study.import_rows.columns import translated
 from ridgeline.study.import_rows.memory import translated as translated_memory
@@ -243,7 +243,9 @@ def test_what_recipes_send_of_a_token(model: str, accelerator: str, dispatch: st
         "other": f"{container} NeMo Container",
     }  # fmt: skip
     of_bridge, of_core = (
-        configuration(MeasuredRow("t.csv", 2, {**fields, "framework": framework})).stack.moe.dispatch
+        configuration(
+            MeasuredRow("t.csv", 2, {**fields, "framework": framework})
+        ).stack.moe.dispatch
         for framework in ("Megatron-Bridge/NeMo", "Megatron-Core")
     )
     assert of_bridge == dispatch
@@ -274,7 +276,8 @@ def test_a_table_with_columns_for_degrees_must_say_one() -> None:
 
 
 def test_the_technique_of_a_memory_row_holds_its_plan() -> None:
-    row = MeasuredRow("f", 2, {"technique": "Megatron-DeepSpeed full recompute, ZeRO-1 DP=2, GBS=64 bf16",
+    row = MeasuredRow("f", 2, {
+        "technique": "Megatron-DeepSpeed full recompute, ZeRO-1 DP=2, GBS=64 bf16",
                        "quantity": "max GPU memory", "value": "40", "unit": "GB", "tp": "4",
                        "pp": "2", "n_accel": "16", "micro_batch": "1"})  # fmt: skip
     values = translated_memory(row).values

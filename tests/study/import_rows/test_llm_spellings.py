@@ -125,7 +125,9 @@ def test_flops_of_a_row_count_what_its_framework_counts() -> None:
         for framework in ("NeMo", "Megatron-LM")
     }
     model, hardware = (
-        float(llm.normal(MeasuredRow("t", 2, {**row.values, "tflops_per_accel": "100"}))["measured"])
+        float(
+            llm.normal(MeasuredRow("t", 2, {**row.values, "tflops_per_accel": "100"}))["measured"]
+        )
         for row in rows.values()
     )
     assert hardware == pytest.approx(model * 4 / 3)

@@ -14,7 +14,7 @@ from ridgeline.study.import_rows.names import Kind, device_in, find_name, unknow
 from ridgeline.study.import_rows.rules import rule, section
 from ridgeline.study.import_rows.steps import network_of
 from ridgeline.study.validate import memory
-from ridgeline.study.validate.normal import NormalRow
+from ridgeline.study.validate.normalised_rows import NormalRow
 from ridgeline.study.validate.rows import MeasuredRow
 from study.import_rows.steps_read import Read, configuration, read
 
@@ -121,7 +121,11 @@ def of_memory(**fields: str) -> memory.Outcome | memory.Skipped:
 def test_activations_count_at_their_own_peak_and_scale_with_the_batch() -> None:
     small, large = (
         next(
-            iter(memory.predict(imported("memory", [MeasuredRow("t", 2, {**MEMORY, "micro_batch": size})])))
+            iter(
+                memory.predict(
+                    imported("memory", [MeasuredRow("t", 2, {**MEMORY, "micro_batch": size})])
+                )
+            )
         )
         for size in ("2", "4")
     )
@@ -138,7 +142,11 @@ def test_activations_count_at_their_own_peak_and_scale_with_the_batch() -> None:
 )
 def test_what_words_do_not_say_is_a_reason(words: str, why: str) -> None:
     made = next(
-        iter(memory.predict(imported("memory", [MeasuredRow("t", 2, {**MEMORY, "technique": words})])))
+        iter(
+            memory.predict(
+                imported("memory", [MeasuredRow("t", 2, {**MEMORY, "technique": words})])
+            )
+        )
     )
     assert isinstance(made, memory.Skipped)
     assert why in made.reason

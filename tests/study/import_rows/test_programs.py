@@ -12,7 +12,7 @@ from ridgeline.software.load import load_software
 from ridgeline.software.stack import Stack
 from ridgeline.study.import_rows import steps
 from ridgeline.study.import_rows.rules import rule
-from ridgeline.study.validate.normal import NormalRow
+from ridgeline.study.validate.normalised_rows import NormalRow
 from ridgeline.study.validate.rows import MeasuredRow
 from study.import_rows.steps_read import Read, read
 

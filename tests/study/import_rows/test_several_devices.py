@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.study.import_rows import steps
-from ridgeline.study.import_rows.beside import Alone, in_source_words
+from ridgeline.study.import_rows.baseline_rows import Alone, in_source_words
 from ridgeline.study.validate import multi_device, shipped, validate
 from ridgeline.study.validate.outcome import Outcome
 from ridgeline.study.validate.rows import MeasuredRow, read_rows

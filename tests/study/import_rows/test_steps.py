@@ -11,7 +11,7 @@ from ridgeline.report.result import Result
 from ridgeline.study.import_rows import imported, steps
 from ridgeline.study.import_rows.rules import rule
 from ridgeline.study.validate import multi_device
-from ridgeline.study.validate.normal import NormalRow
+from ridgeline.study.validate.normalised_rows import NormalRow
 from ridgeline.study.validate.outcome import Outcome
 from ridgeline.study.validate.rows import MeasuredRow
 from study.import_rows.steps_read import Read, read

@@ -16,13 +16,13 @@ import ridgeline as rl
 from engine.programs import programs
 from ridgeline.cli import execute
 from ridgeline.engine.executor import run
-from ridgeline.engine.merging import merged, repeated
+from ridgeline.engine.merged_programs import merged, repeated
 from ridgeline.engine.program import Program
 from ridgeline.engine.reference import run_reference
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network.placement import Free, leaves_of
+from ridgeline.network.resolve import topology_of
 from ridgeline.network.topology import from_cluster
-from ridgeline.network.where import topology_of
 from ridgeline.study.jobs.components import Passed
 from ridgeline.study.jobs.figure import slowdowns
 from ridgeline.study.jobs.job_file import JobFile, read_jobs

@@ -115,7 +115,9 @@ def call(framework: str, library: str = "NCCL", op: str = "all_gather") -> str:
         "framework": framework, "op": op, "dtype": "half", "ranks": "8", "nodes": "1",
         "ranks_per_node": "8", "bytes": "8192", "time_us": "20", "source": "a table",
     }  # fmt: skip
-    found = next(iter(collectives.predict(imported("collectives", [MeasuredRow("calls.csv", 2, values)]))))
+    found = next(
+        iter(collectives.predict(imported("collectives", [MeasuredRow("calls.csv", 2, values)])))
+    )
     assert isinstance(found, Outcome), found
     return found.command
 

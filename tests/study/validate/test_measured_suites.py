@@ -157,7 +157,9 @@ def test_events_of_pytorch_hold_the_launch_and_graphs_do_not() -> None:
     values = {"framework": "PyTorch", "version": "2.1.0"}
     eager = measured.host_launch_s(MeasuredRow("f", 1, values))
     assert 10e-6 < eager < 40e-6
-    assert measured.host_launch_s(MeasuredRow("f", 1, {"framework": "vllm", "version": "0.24.0"})) == 0
+    assert (
+        measured.host_launch_s(MeasuredRow("f", 1, {"framework": "vllm", "version": "0.24.0"})) == 0
+    )
 
 
 def test_what_neusight_states_stands_beside_the_same_rows() -> None:

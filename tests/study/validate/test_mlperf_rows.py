@@ -13,8 +13,8 @@ from ridgeline.study.import_rows import mlperf
 from ridgeline.study.import_rows.machines import machine_of
 from ridgeline.study.import_rows.runs import (
     SUBMISSION,
-    WorkloadRun,
     CatalogueStep,
+    WorkloadRun,
     grown,
     run_of,
     step_of,

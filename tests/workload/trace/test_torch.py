@@ -10,8 +10,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import ridgeline as rl
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.plans.programmed import programmed
-from ridgeline.parallel.stages.partition import partition
+from ridgeline.parallel.partition.pipeline_partition import partition
+from ridgeline.parallel.plan.programmed import programmed
 from ridgeline.workload import Pass, Role
 from ridgeline.workload.trace.network import TraceWarning
 from stacked import PLAIN

@@ -25,13 +25,13 @@ from numpy.typing import NDArray
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
-from ridgeline.kernels.alike import Alike, described
+from ridgeline.kernels.cache_residency import keeping, room
 from ridgeline.kernels.cost import OpCost, op_energy_j, peak_rates, price_of_place
 from ridgeline.kernels.fusion.line_buffers import Halo, RowSchedule, held_bytes, row_schedule
 from ridgeline.kernels.fusion.regions import FusedRegion, RowWindow, region_of, windows
 from ridgeline.kernels.fusion.row_ops import on_rows
+from ridgeline.kernels.op_signature import Alike, described
 from ridgeline.kernels.pricing import price_all
-from ridgeline.kernels.residence import keeping, room
 from ridgeline.workload.graph import Graph, Op
 
 Weights = Literal["held", "streamed"]

@@ -24,7 +24,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ridgeline.kernels.library.kernel_model import DiscreteConstant, Constant, Floats, KernelModel, Work
+from ridgeline.kernels.library.kernel_model import (
+    Constant,
+    DiscreteConstant,
+    Floats,
+    KernelModel,
+    Work,
+)
 
 SHAPE = ("batch", "heads", "kv_heads", "head_dim", "seq_q", "seq_kv", "window")
 _WIDE = 128  # features of a head beyond which tiles no longer fit registers and shared memory

@@ -13,7 +13,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ridgeline.kernels.library.kernel_model import DiscreteConstant, Constant, Floats, KernelModel, Work
+from ridgeline.kernels.library.kernel_model import (
+    Constant,
+    DiscreteConstant,
+    Floats,
+    KernelModel,
+    Work,
+)
 from ridgeline.workload.graph import Conv
 
 _SIDE = 3
@@ -115,7 +121,10 @@ CONVOLUTION = KernelModel(
         Constant("far_share", 0.3, 1.0, 0.8),
         Constant("apart_us", 0.0, 100.0, 5.0),
     ),
-    (DiscreteConstant("fused_tile", (32, 64, 16, 128)), DiscreteConstant("fused_width", (64, 32, 128))),
+    (
+        DiscreteConstant("fused_tile", (32, 64, 16, 128)),
+        DiscreteConstant("fused_width", (64, 32, 128)),
+    ),
     _patches,
     _convolution_s,
 )

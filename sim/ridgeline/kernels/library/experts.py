@@ -16,7 +16,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ridgeline.kernels.library.kernel_model import DiscreteConstant, Constant, Floats, KernelModel, Work
+from ridgeline.kernels.library.kernel_model import (
+    Constant,
+    DiscreteConstant,
+    Floats,
+    KernelModel,
+    Work,
+)
 
 HEIGHTS = (8, 16, 32, 64, 128, 256)
 _FULL_HEIGHT = 128

@@ -15,7 +15,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ridgeline.kernels.library.kernel_model import DiscreteConstant, Constant, Floats, KernelModel, Work
+from ridgeline.kernels.library.kernel_model import (
+    Constant,
+    DiscreteConstant,
+    Floats,
+    KernelModel,
+    Work,
+)
 from ridgeline.workload.ops.linear_attention import DeltaHeads
 
 _STATE_BYTES = 4

@@ -13,7 +13,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ridgeline.kernels.library.kernel_model import DiscreteConstant, Constant, Floats, KernelModel, Work
+from ridgeline.kernels.library.kernel_model import (
+    Constant,
+    DiscreteConstant,
+    Floats,
+    KernelModel,
+    Work,
+)
 
 
 def stream_work(

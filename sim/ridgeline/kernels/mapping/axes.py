@@ -20,7 +20,10 @@ from functools import lru_cache
 
 import numpy as np
 
-from ridgeline.kernels.mapping.choices import (
+from ridgeline.kernels.mapping.footprint import Floats, Ints
+from ridgeline.kernels.mapping.nest import nest_of
+from ridgeline.kernels.mapping.pipeline import BATCH, A, B, C, K, M, N
+from ridgeline.kernels.mapping.tilings import (
     AXIS_FIELDS,
     COLUMNS,
     FILTER_COLUMNS,
@@ -34,9 +37,6 @@ from ridgeline.kernels.mapping.choices import (
     TIMES,
     WIDE,
 )
-from ridgeline.kernels.mapping.footprint import Floats, Ints
-from ridgeline.kernels.mapping.nest import nest_of
-from ridgeline.kernels.mapping.pipeline import BATCH, A, B, C, K, M, N
 from ridgeline.kernels.mapping.traffic import pack_axes
 from ridgeline.workload.graph import Conv, Gemm, Pass
 

@@ -16,9 +16,9 @@ import numpy as np
 from numba.extending import register_jitable
 
 from ridgeline._jit import kernel_call, kernel_part
-from ridgeline.kernels.mapping.choices import LEFT_TILES, WHOLE_SPAN, WHOLE_TILES
 from ridgeline.kernels.mapping.footprint import Floats, Ints
 from ridgeline.kernels.mapping.mapping import FAR
+from ridgeline.kernels.mapping.tilings import LEFT_TILES, WHOLE_SPAN, WHOLE_TILES
 from ridgeline.kernels.systolic import closed_form
 from ridgeline.kernels.systolic.closed_form import folds, following, layout, serial
 from ridgeline.kernels.systolic.partition import Arrays, divisions, splits

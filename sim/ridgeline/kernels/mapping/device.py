@@ -50,7 +50,9 @@ def _machine(device: Device, engine: str, format_: str, accumulate: str) -> Mapp
     described = device.engines[engine]
     array, width = described.array, float(bytes_of(format_))
 
-    def using(chosen: tuple[list[Named], ...], shares: tuple[float, ...], past: str) -> MappingMachine:
+    def using(
+        chosen: tuple[list[Named], ...], shares: tuple[float, ...], past: str
+    ) -> MappingMachine:
         buffers, behind = [], _Behind(_byte_s(far[1]), [far])
         for depth, stage in enumerate(chosen):
             share = shares[depth] if depth < len(shares) else 1.0

@@ -10,8 +10,8 @@ import numpy as np
 
 from ridgeline.kernels.mapping.axes import axes_of
 from ridgeline.kernels.mapping.compute import (
-    TileEngine,
     Ports,
+    TileEngine,
     even_engine,
     systolic_engine,
 )
@@ -135,7 +135,9 @@ def granule_of(machine: MappingMachine) -> int:
     return 1 if machine.arrays is None else max(machine.arrays.rows, machine.arrays.columns)
 
 
-def problem(loops: Gemm | Conv, pass_: Pass, machine: MappingMachine) -> tuple[Ints, Shape, BufferLevel, TileEngine]:
+def problem(
+    loops: Gemm | Conv, pass_: Pass, machine: MappingMachine
+) -> tuple[Ints, Shape, BufferLevel, TileEngine]:
     """Put a contraction and a machine into the arrays of the search."""
     axes, touches, elements = axes_of(loops, pass_, granule_of(machine))
     shape = Shape(touches, elements, np.array(machine.widths), False, True)

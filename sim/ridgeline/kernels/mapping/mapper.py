@@ -18,8 +18,7 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.axes import axes_of
-from ridgeline.kernels.mapping.choices import COARSE, FEW, HALVED, MANY, TILES
-from ridgeline.kernels.mapping.chosen import TIED
+from ridgeline.kernels.mapping.batched import Listing, best_of_each, list_each
 from ridgeline.kernels.mapping.machine import (
     MappingMachine,
     engine_of,
@@ -28,13 +27,14 @@ from ridgeline.kernels.mapping.machine import (
     levels_of,
     problem,
 )
-from ridgeline.kernels.mapping.many import Listing, best_of_each, list_each
-from ridgeline.kernels.mapping.mapped import Mapped, mapped_from, mapped_of
+from ridgeline.kernels.mapping.mapped_contraction import Mapped, mapped_from, mapped_of
 from ridgeline.kernels.mapping.mapping import FAR, OPERANDS
-from ridgeline.kernels.mapping.nested import MultiLevelSearch
+from ridgeline.kernels.mapping.multi_level import MultiLevelSearch
 from ridgeline.kernels.mapping.pipeline import EDP, ENERGY, HAS, TIME, C, Goal, key_of
 from ridgeline.kernels.mapping.search import EXACT, ORDERS
+from ridgeline.kernels.mapping.selection import TIED
 from ridgeline.kernels.mapping.space import LARGEST, listed, space_of
+from ridgeline.kernels.mapping.tilings import COARSE, FEW, HALVED, MANY, TILES
 from ridgeline.workload.graph import Conv, Gemm, Pass
 
 Mapper = Literal["fast", "optimal"]
@@ -269,7 +269,9 @@ _found: dict[tuple[MappingMachine, Mapper, Objective], dict[MappingProblem, Mapp
 _MOST_FOUND = 8192
 
 
-def _known(machine: MappingMachine, mapper: Mapper, objective: Objective) -> dict[MappingProblem, Mapped]:
+def _known(
+    machine: MappingMachine, mapper: Mapper, objective: Objective
+) -> dict[MappingProblem, Mapped]:
     """Return the mappings on a machine that are remembered; there is room for so many in all."""
     if sum(map(len, list(_found.values()))) > _MOST_FOUND:
         _found.clear()

@@ -106,7 +106,9 @@ def nest_of(loops: Gemm | Conv, pass_: Pass = Pass.FORWARD) -> ContractionNest:
         case _:
             operands = (Operand("a", x), Operand("b", w), Operand("c", y))
     axes = (g, n, k, c, p, q, r, s)
-    return ContractionNest(tuple(axis.dim for axis in axes), tuple(axis.extent for axis in axes), operands)
+    return ContractionNest(
+        tuple(axis.dim for axis in axes), tuple(axis.extent for axis in axes), operands
+    )
 
 
 def _gemm(loops: Gemm) -> ContractionNest:

@@ -14,7 +14,21 @@ from numba.extending import register_jitable
 from numpy.typing import NDArray
 
 from ridgeline._jit import kernel_call, kernel_inside, kernel_part
-from ridgeline.kernels.mapping.choices import (
+from ridgeline.kernels.mapping.compute import (
+    COST_FIELDS,
+    CYCLES_S,
+    PASSES,
+    PHASE_S,
+    PORTS,
+    SECONDS,
+    WAY_USED,
+    Ports,
+    TileEngine,
+    tile_cost,
+)
+from ridgeline.kernels.mapping.footprint import Floats, Ints
+from ridgeline.kernels.mapping.mapping import FAR
+from ridgeline.kernels.mapping.tilings import (
     BEFORE,
     BEGIN,
     END,
@@ -29,20 +43,6 @@ from ridgeline.kernels.mapping.choices import (
     TOUCHED,
     WEIGHT,
 )
-from ridgeline.kernels.mapping.compute import (
-    COST_FIELDS,
-    CYCLES_S,
-    PASSES,
-    PHASE_S,
-    PORTS,
-    SECONDS,
-    WAY_USED,
-    TileEngine,
-    Ports,
-    tile_cost,
-)
-from ridgeline.kernels.mapping.footprint import Floats, Ints
-from ridgeline.kernels.mapping.mapping import FAR
 
 Bools = NDArray[np.bool_]
 
@@ -467,7 +467,8 @@ def _is_new(cost: Floats, size: Floats, busy_s: Floats, limit: bool, priced: boo
 
 @kernel_call
 def _compute(
-    last: bool, row: Ints, tiles: Floats, size: Floats, shape: Shape, level: BufferLevel, engine: TileEngine,
+    last: bool, row: Ints, tiles: Floats, size: Floats, shape: Shape, level: BufferLevel,
+    engine: TileEngine,
     busy_s: Floats, price: tuple[float, float, float, float], cost: Floats,
 ) -> None:  # fmt: skip
     """Find the best way to compute a tile."""

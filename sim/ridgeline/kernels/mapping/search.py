@@ -15,16 +15,6 @@ from typing import NamedTuple
 import numpy as np
 
 from ridgeline._jit import kernel, kernel_call, kernel_inside, kernel_part
-from ridgeline.kernels.mapping.choices import (
-    BEGIN,
-    REPRESENTATIVE_FIELDS,
-    TILES,
-    WHOLE_SPAN,
-    WHOLE_TILES,
-    represent,
-    room,
-)
-from ridgeline.kernels.mapping.chosen import TIED, best_of, twice, winnow
 from ridgeline.kernels.mapping.compute import (
     COST_FIELDS,
     PORTS,
@@ -33,7 +23,38 @@ from ridgeline.kernels.mapping.compute import (
     write_turns,
 )
 from ridgeline.kernels.mapping.footprint import Floats, Ints
-from ridgeline.kernels.mapping.least import (
+from ridgeline.kernels.mapping.pipeline import (
+    EDP,
+    ENERGY,
+    FOUND_FIELDS,
+    TIME,
+    BufferLevel,
+    Goal,
+    K,
+    Shape,
+    evaluate,
+    key_of,
+    weights_of,
+)
+from ridgeline.kernels.mapping.selection import TIED, best_of, twice, winnow
+from ridgeline.kernels.mapping.space import (
+    Bounded,
+    TilingSpace,
+    list_fitting,
+    listed,
+    named,
+    space_of,
+)
+from ridgeline.kernels.mapping.tilings import (
+    BEGIN,
+    REPRESENTATIVE_FIELDS,
+    TILES,
+    WHOLE_SPAN,
+    WHOLE_TILES,
+    represent,
+    room,
+)
+from ridgeline.kernels.mapping.time_bounds import (
     COMPUTING_FIELDS,
     OF_ALL,
     bound_of,
@@ -42,20 +63,6 @@ from ridgeline.kernels.mapping.least import (
     peak_s,
     write_tiles_s,
 )
-from ridgeline.kernels.mapping.pipeline import (
-    EDP,
-    ENERGY,
-    FOUND_FIELDS,
-    TIME,
-    Goal,
-    K,
-    BufferLevel,
-    Shape,
-    evaluate,
-    key_of,
-    weights_of,
-)
-from ridgeline.kernels.mapping.space import Bounded, TilingSpace, list_fitting, listed, named, space_of
 
 ORDERS = np.array(
     [(0, 1, 2, 3), (0, 2, 1, 3), (0, 1, 3, 2), (0, 3, 1, 2), (0, 2, 3, 1), (0, 3, 2, 1)], np.int64
@@ -302,7 +309,8 @@ def _next_weights(
 
 @kernel_inside
 def _lowest_first(
-    space: TilingSpace, fitting: Bounded, shape: Shape, level: BufferLevel, engine: TileEngine, goal: Goal,
+    space: TilingSpace, fitting: Bounded, shape: Shape, level: BufferLevel, engine: TileEngine,
+    goal: Goal,
     limit: float, work: SearchWorkspace,
 ) -> int:  # fmt: skip
     """List what may be below the limit; what has the lowest bound comes first.
@@ -338,7 +346,8 @@ def _lowest_first(
 
 @kernel_part
 def _closer(
-    i: int, space: TilingSpace, fitting: Bounded, shape: Shape, level: BufferLevel, engine: TileEngine, goal: Goal,
+    i: int, space: TilingSpace, fitting: Bounded, shape: Shape, level: BufferLevel,
+    engine: TileEngine, goal: Goal,
     limit: float, work: SearchWorkspace,
 ) -> float:  # fmt: skip
     """Return a closer bound, and if it is still below the limit the closest."""
@@ -377,7 +386,8 @@ def _swap(fitting: Bounded, i: int, j: int) -> None:
 
 @kernel_inside
 def _in_order(
-    space: TilingSpace, fitting: Bounded, left: int, shape: Shape, level: BufferLevel, engine: TileEngine,
+    space: TilingSpace, fitting: Bounded, left: int, shape: Shape, level: BufferLevel,
+    engine: TileEngine,
     goal: Goal, limit: float, work: SearchWorkspace,
 ) -> int:  # fmt: skip
     """Give closer bounds to all but the first; keep what is below the limit, in order of bounds."""

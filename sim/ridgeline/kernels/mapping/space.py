@@ -16,7 +16,10 @@ from typing import NamedTuple
 import numpy as np
 
 from ridgeline._jit import kernel_call, kernel_inside, kernel_part
-from ridgeline.kernels.mapping.choices import (
+from ridgeline.kernels.mapping.footprint import Floats, Ints
+from ridgeline.kernels.mapping.mapping import FAR
+from ridgeline.kernels.mapping.pipeline import HAS, A, B, BufferLevel, C, K, M, N, Shape
+from ridgeline.kernels.mapping.tilings import (
     FIRST_POINTS,
     FIRST_TOUCHED,
     LAST_NEW,
@@ -31,9 +34,6 @@ from ridgeline.kernels.mapping.choices import (
     WHOLE_NEW,
     tilings,
 )
-from ridgeline.kernels.mapping.footprint import Floats, Ints
-from ridgeline.kernels.mapping.mapping import FAR
-from ridgeline.kernels.mapping.pipeline import HAS, A, B, C, K, BufferLevel, M, N, Shape
 
 # Columns of the factors of a tiling, each for a, b and c: elements of the largest tile, of all
 # tiles, of the first one (of c: new ones of the last), and of all but the first (of c: at least, of

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from ridgeline.kernels.mapping.given import Factor, MappingFile
+from ridgeline.kernels.mapping.mapping_file import Factor, MappingFile
 from ridgeline.kernels.spatial.dataflows import DATAFLOWS
-from ridgeline.kernels.spatial.nest import LOOPS, SpatialLayout, TemporalLoop, ConvolutionNest
+from ridgeline.kernels.spatial.nest import LOOPS, ConvolutionNest, SpatialLayout, TemporalLoop
 
 Place = Literal["element", "rows", "columns", "buffer", "memory"]
 
@@ -53,7 +53,9 @@ class Constraints:
 FREE = Constraints()
 
 
-def settled_by(given: MappingFile, nest: ConvolutionNest, levels: list[str]) -> SpatialLayout | Constraints:
+def settled_by(
+    given: MappingFile, nest: ConvolutionNest, levels: list[str]
+) -> SpatialLayout | Constraints:
     """Return the layout of a mapping file, or what it settles of one.
 
     Parameters
@@ -86,7 +88,9 @@ def settled_by(given: MappingFile, nest: ConvolutionNest, levels: list[str]) -> 
         for place, factors in own.items()
     }
     if len(own) == len(places) and all(len(own[place]) == len(whole[place]) for place in own):
-        loops = {place: tuple(TemporalLoop(d, whole[place][d]) for d, _ in own[place]) for place in own}
+        loops = {
+            place: tuple(TemporalLoop(d, whole[place][d]) for d, _ in own[place]) for place in own
+        }
         return SpatialLayout(
             whole["element"], whole["rows"], whole["columns"], loops["buffer"], loops["memory"]
         )

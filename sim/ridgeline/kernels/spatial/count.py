@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ridgeline.kernels.spatial.clock import (
+from ridgeline.kernels.spatial.cycle_model import (
     BUSY,
     END,
     FILLED,
@@ -21,7 +21,7 @@ from ridgeline.kernels.spatial.clock import (
     play,
     scratch_of,
 )
-from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, SpatialLayout, ConvolutionNest
+from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, ConvolutionNest, SpatialLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,9 @@ def work_of(nest: ConvolutionNest, layout: SpatialLayout) -> LayoutArrays:
     )
 
 
-def count(nest: ConvolutionNest, layout: SpatialLayout, machine: CycleMachine, *, skip: bool = True) -> Counts:
+def count(
+    nest: ConvolutionNest, layout: SpatialLayout, machine: CycleMachine, *, skip: bool = True
+) -> Counts:
     """Count the cycles and the words of a layout.
 
     Parameters

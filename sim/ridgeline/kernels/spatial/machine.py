@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.spatial import SpatialArray
-from ridgeline.kernels.spatial.clock import CycleMachine
-from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, SpatialLayout, ConvolutionNest, Operand
+from ridgeline.kernels.spatial.cycle_model import CycleMachine
+from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, ConvolutionNest, Operand, SpatialLayout
 
 OPERANDS: dict[Operand, str] = {"x": "images", "w": "filters", "y": "sums"}
 Objective = Literal["time", "energy", "edp"]

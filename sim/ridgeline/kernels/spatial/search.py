@@ -9,14 +9,20 @@ from functools import lru_cache
 import numpy as np
 
 from ridgeline.errors import RidgelineError
-from ridgeline.kernels.mapping.given import MappingFile
-from ridgeline.kernels.spatial import branch
-from ridgeline.kernels.spatial.clock import CycleMachine, scratch_of
+from ridgeline.kernels.mapping.mapping_file import MappingFile
+from ridgeline.kernels.spatial import branch_and_bound
 from ridgeline.kernels.spatial.constraints import FREE, Constraints, settled_by
 from ridgeline.kernels.spatial.count import Counts, count, work_of
+from ridgeline.kernels.spatial.cycle_model import CycleMachine, scratch_of
 from ridgeline.kernels.spatial.dataflows import DATAFLOWS, Dataflow
 from ridgeline.kernels.spatial.machine import OPERANDS, Elements
-from ridgeline.kernels.spatial.nest import LOOPS, SUMMED, SpatialLayout, TemporalLoop, ConvolutionNest
+from ridgeline.kernels.spatial.nest import (
+    LOOPS,
+    SUMMED,
+    ConvolutionNest,
+    SpatialLayout,
+    TemporalLoop,
+)
 from ridgeline.kernels.spatial.space import (
     Ints,
     as_rows,
@@ -24,7 +30,7 @@ from ridgeline.kernels.spatial.space import (
     orders_of,
     spreads,
 )
-from ridgeline.kernels.spatial.words import SUMS, WindowAxis
+from ridgeline.kernels.spatial.word_counts import SUMS, WindowAxis
 
 _SETTLED = 20_000  # layouts that are played of a mapping file that settles loops over tiles
 _LEAVES = 1 << 18  # that are sorted at once
@@ -65,7 +71,9 @@ class FoundLayout:
 
 
 @lru_cache(maxsize=4096)
-def best_layout(nest: ConvolutionNest, elements: Elements, constraints: Constraints = FREE) -> FoundLayout:
+def best_layout(
+    nest: ConvolutionNest, elements: Elements, constraints: Constraints = FREE
+) -> FoundLayout:
     """Find the best layout by `Prices.objective`; equal ones go by `Found.rank`.
 
     Raises
@@ -91,7 +99,9 @@ def best_layout(nest: ConvolutionNest, elements: Elements, constraints: Constrai
     return replace(best, complete=complete, played=played)
 
 
-def given_layout(nest: ConvolutionNest, elements: Elements, given: MappingFile, levels: list[str]) -> FoundLayout:
+def given_layout(
+    nest: ConvolutionNest, elements: Elements, given: MappingFile, levels: list[str]
+) -> FoundLayout:
     """Count the layout of a mapping file, or find the best of those that it allows.
 
     Parameters
@@ -224,7 +234,7 @@ class _Search:
         if not (self.tiles and self.rows and self.columns):
             return None, True
         self._lay_down()
-        best = branch.Best(
+        best = branch_and_bound.Best(
             np.array(known.rank if known else (np.inf,) * 3),
             np.full(5, -1, np.int64),
             np.zeros(2, np.int64),
@@ -293,7 +303,7 @@ class _Search:
             for o, t in ((4, 6), (5, 7))
         ]
         prices = elements.prices
-        self.charges = branch.Charges(
+        self.charges = branch_and_bound.Charges(
             float(prices.near_cycles), 1.0 / elements.memory_width, float(prices.least_cycles),
             float(prices.near_j), float(prices.far_j), float(prices.idle_j),
             float(prices.fixed_j),
@@ -339,13 +349,13 @@ class _Search:
         energy_j = words * (prices.near_j + prices.far_j) + time * prices.idle_j + prices.fixed_j
         return {"time": time, "energy": energy_j, "edp": time * energy_j}[prices.objective]
 
-    def _space(self, longest: float) -> branch.LayoutSpace:
+    def _space(self, longest: float) -> branch_and_bound.LayoutSpace:
         """Return the spreads that may multiply in so many cycles, each with the fewest hops."""
         limit = min(longest, 2.0**62)
         room = _PAIRS
         while True:
             pairs = np.empty((room, 5), np.int64)
-            found = branch.spread_pairs(
+            found = branch_and_bound.spread_pairs(
                 self.row_parts, self.column_parts, self.row_at, self.column_at, self.joint,
                 self.radix, self.sizes, limit, pairs,
             )  # fmt: skip
@@ -361,7 +371,7 @@ class _Search:
         parts_at = np.empty((len(pairs), 8), np.int64)
         for d in range(8):
             parts_at[:, d] = self.joint[d, self.row_at[rows, d], self.column_at[columns, d]]
-        return branch.LayoutSpace(
+        return branch_and_bound.LayoutSpace(
             sizes=self.sizes,
             tiles=self.tile_lengths,
             tile_at=self.tile_at,
@@ -377,24 +387,26 @@ class _Search:
             far_width=self.far[1],
         )
 
-    def _round(self, lowest: float, highest: float, longest: float, best: branch.Best) -> None:
+    def _round(
+        self, lowest: float, highest: float, longest: float, best: branch_and_bound.Best
+    ) -> None:
         """Play the layouts whose bound is above `lowest` and at most `highest`."""
         space = self._space(longest)
         resume = np.zeros(2, np.int64)
-        leaves = branch.Leaves(
+        leaves = branch_and_bound.Leaves(
             np.empty((_LEAVES, 3)), np.empty(_LEAVES, np.int64), np.empty(_LEAVES, np.int64)
         )
         ranks = np.empty((len(self.orders), 3))
         machine = self.elements.networks
         before = best.chosen.copy()
         while resume[0] < len(space.parts):
-            count = branch.leaves_of(
+            count = branch_and_bound.leaves_of(
                 space, self.charges, machine, self.axis, lowest, highest, min(longest, 2.0**62),
                 best, resume, leaves,
             )  # fmt: skip
             kept = leaves.rank[:count]
             order = np.lexsort((kept[:, 2], kept[:, 1], kept[:, 0]))
-            branch.examine(
+            branch_and_bound.examine(
                 space, self.charges, machine, self.axis, self.room, self.window, ranks, leaves,
                 order, best,
             )  # fmt: skip
@@ -464,7 +476,11 @@ def _numbers(factors: Ints, known: list[Ints]) -> Ints:
 
 
 def _buffered(
-    nest: ConvolutionNest, elements: Elements, constraints: Constraints, base: SpatialLayout, order: list[str]
+    nest: ConvolutionNest,
+    elements: Elements,
+    constraints: Constraints,
+    base: SpatialLayout,
+    order: list[str],
 ) -> SpatialLayout | None:
     """Let the buffer hold the tiles of as many inner loops as it has room for."""
     tile = dict(base.array_tile)
@@ -496,5 +512,7 @@ def _buffered(
     return replace(base, buffer=tuple(reversed(inside)), memory=tuple(reversed(outside)))
 
 
-def _fits(nest: ConvolutionNest, elements: Elements, tile: dict[str, int], d: str, trips: int) -> bool:
+def _fits(
+    nest: ConvolutionNest, elements: Elements, tile: dict[str, int], d: str, trips: int
+) -> bool:
     return elements.buffered(nest, {**tile, d: tile[d] * trips}) <= elements.buffer_words

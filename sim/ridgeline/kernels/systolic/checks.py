@@ -8,7 +8,7 @@ import numpy as np
 
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.array import Dataflow, Edge, Fold
-from ridgeline.kernels.systolic.closed_form import IntArray, FoldSchedule
+from ridgeline.kernels.systolic.closed_form import FoldSchedule, IntArray
 
 _INT64_MAX = np.iinfo(np.int64).max
 

@@ -151,7 +151,9 @@ def spans(
     full, overlapped = how.edge == "full", how.fold == "overlapped"
     latencies = (how.hop_row, how.hop_col, how.mac_latency)
     if how.fold == "serial":
-        return CycleSpans(*serial(height, width, t, batch, rows, columns, stationary, full, latencies))
+        return CycleSpans(
+            *serial(height, width, t, batch, rows, columns, stationary, full, latencies)
+        )
     return CycleSpans(
         *following(
             height, width, t, batch, rows, columns, stationary, full, overlapped, latencies, maximum

@@ -7,7 +7,7 @@ import math
 from ridgeline.hardware.array import SystolicArray
 from ridgeline.hardware.device import Engine
 from ridgeline.kernels.systolic.closed_form import FoldSchedule
-from ridgeline.kernels.systolic.partition import Arrays, ArrayChain
+from ridgeline.kernels.systolic.partition import ArrayChain, Arrays
 from ridgeline.workload.formats import bytes_of
 
 

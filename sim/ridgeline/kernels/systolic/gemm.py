@@ -12,9 +12,9 @@ from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.array import Dataflow, Edge, Fold
 from ridgeline.kernels.systolic.checks import schedule_of, whole_number, whole_numbers
 from ridgeline.kernels.systolic.closed_form import (
-    IntArray,
-    FoldSchedule,
     CycleSpans,
+    FoldSchedule,
+    IntArray,
     folds,
     layout,
     passes,
@@ -115,7 +115,10 @@ def _scalar_cycles(
 
 
 def _array_cycles(
-    sizes: tuple[IntArray, ...], how: FoldSchedule, compat: str | None, ratio: StructuredSparsity | None
+    sizes: tuple[IntArray, ...],
+    how: FoldSchedule,
+    compat: str | None,
+    ratio: StructuredSparsity | None,
 ) -> IntArray:
     m, n, k, batch, rows, columns = sizes
     _check_compat(compat, how, ratio, bool((batch == 1).all()))
@@ -130,7 +133,9 @@ def _array_cycles(
     return np.asarray(spans(m, n, stored, batch, rows, columns, how, np.maximum).total())
 
 
-def _check_compat(compat: str | None, how: FoldSchedule, ratio: StructuredSparsity | None, single: bool) -> None:
+def _check_compat(
+    compat: str | None, how: FoldSchedule, ratio: StructuredSparsity | None, single: bool
+) -> None:
     if compat is None:
         if ratio is not None and how.dataflow != "ws":
             raise ConfigError(

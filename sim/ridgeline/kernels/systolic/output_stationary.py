@@ -14,8 +14,8 @@ from ridgeline.kernels.systolic.cells import (
     PRODUCT,
     TOP,
     WIDTH,
-    Ints,
     CellArray,
+    Ints,
     Pipe,
     Values,
     pipes,
@@ -71,7 +71,9 @@ def empty_array(a: Values, tiles: Ints, machine: CellArray) -> OutputStationaryA
 
 
 @kernel
-def play(a: Values, b: Values, c: Values, tiles: Ints, machine: CellArray, array: OutputStationaryArray) -> int:
+def play(
+    a: Values, b: Values, c: Values, tiles: Ints, machine: CellArray, array: OutputStationaryArray
+) -> int:
     """Write the product of `a` and `b` to `c`; return the cycles, or EMPTY if one went astray."""
     streaming = oldest = 0  # the next tile to be streamed, the oldest one that is not all gone
     cycle = 0
@@ -162,7 +164,13 @@ def _move_results(
 
 @kernel_part
 def _entering(
-    cycle: int, i: int, j: int, streaming: int, steps: int, machine: CellArray, array: OutputStationaryArray
+    cycle: int,
+    i: int,
+    j: int,
+    streaming: int,
+    steps: int,
+    machine: CellArray,
+    array: OutputStationaryArray,
 ) -> int:
     """Tag of what enters the array at cell (i, j) of its left or top edge in this cycle."""
     for tile in range(streaming - 1, -1, -1):

@@ -16,7 +16,14 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from ridgeline.hardware.array import Dataflow
-from ridgeline.kernels.systolic.closed_form import FoldSchedule, CycleSpans, folds, layout, passes, spans
+from ridgeline.kernels.systolic.closed_form import (
+    CycleSpans,
+    FoldSchedule,
+    folds,
+    layout,
+    passes,
+    spans,
+)
 
 
 class ArrayChain(NamedTuple):

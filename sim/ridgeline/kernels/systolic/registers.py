@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.array import Dataflow, Edge, Fold
 from ridgeline.kernels.systolic import output_stationary, weight_stationary
-from ridgeline.kernels.systolic.cells import EMPTY, Ints, CellArray, Values
+from ridgeline.kernels.systolic.cells import EMPTY, CellArray, Ints, Values
 from ridgeline.kernels.systolic.checks import schedule_of, whole_number
 from ridgeline.kernels.systolic.closed_form import FoldSchedule
 
@@ -81,7 +81,9 @@ def register_level_product(
     return product.reshape(shape), cycles
 
 
-def _run(left: Values, right: Values, rows: int, columns: int, how: FoldSchedule) -> tuple[Values, int]:
+def _run(
+    left: Values, right: Values, rows: int, columns: int, how: FoldSchedule
+) -> tuple[Values, int]:
     """Lay the tiles out, with zeros around them if edges are full, and play them."""
     outputs_stay = how.dataflow == "os"
     m, n = left.shape[1], right.shape[2]

@@ -207,7 +207,9 @@ def _ifmap_reads(
     return int(reads) if reads.is_integer() else reads
 
 
-def _metadata_words(words: int, ratio: StructuredSparsity | None, row_wise_block: int | None) -> float:
+def _metadata_words(
+    words: int, ratio: StructuredSparsity | None, row_wise_block: int | None
+) -> float:
     """Index words of a filter in ELLPACK blocks."""
     if ratio is None:
         return 0.0

@@ -387,12 +387,12 @@ def _as_ridgeline(
 
 def _on_device(loops: Conv | Gemm, device: Device) -> tuple[int, int]:
     """Cycles of a layer with its memory, and words over the border of the DRAM."""
-    from ridgeline.kernels import single
+    from ridgeline.kernels import single_op
 
     if isinstance(loops, Gemm):
-        result = single.gemm(loops.m, loops.n, loops.k, device, batch=loops.batch)
+        result = single_op.gemm(loops.m, loops.n, loops.k, device, batch=loops.batch)
     else:
-        result = single.conv(loops, device)
+        result = single_op.conv(loops, device)
     array = device.engines["mesh"].array
     assert array is not None
     return (

@@ -14,8 +14,8 @@ from ridgeline.kernels.systolic.cells import (
     PRODUCT,
     TOP,
     WIDTH,
-    Ints,
     CellArray,
+    Ints,
     Pipe,
     Values,
     pipes,
@@ -84,7 +84,9 @@ def empty_array(a: Values, tiles: Ints, machine: CellArray) -> WeightStationaryA
 
 
 @kernel
-def play(a: Values, b: Values, c: Values, tiles: Ints, machine: CellArray, array: WeightStationaryArray) -> int:
+def play(
+    a: Values, b: Values, c: Values, tiles: Ints, machine: CellArray, array: WeightStationaryArray
+) -> int:
     """Add the product of `a` and `b` to `c`; return the cycles, or EMPTY if one went astray."""
     loading = streaming = oldest = 0  # tiles to be loaded, to be streamed; oldest still loading
     cycle = 0
@@ -109,7 +111,9 @@ def play(a: Values, b: Values, c: Values, tiles: Ints, machine: CellArray, array
 
 
 @kernel_part
-def _may_stream(cycle: int, tile: int, loading: int, steps: int, array: WeightStationaryArray) -> bool:
+def _may_stream(
+    cycle: int, tile: int, loading: int, steps: int, array: WeightStationaryArray
+) -> bool:
     """Tell whether the tile is loaded, and the edge is free."""
     if tile == loading or array.loaded[tile] > cycle:
         return False
@@ -143,7 +147,13 @@ def _may_load(
 
 @kernel_part
 def _fed(
-    cycle: int, i: int, streaming: int, steps: int, tiles: Ints, machine: CellArray, array: WeightStationaryArray
+    cycle: int,
+    i: int,
+    streaming: int,
+    steps: int,
+    tiles: Ints,
+    machine: CellArray,
+    array: WeightStationaryArray,
 ) -> int:
     """Tag of the operand that enters row i from the left in this cycle."""
     tile = array.feeding[i]
@@ -156,7 +166,15 @@ def _fed(
 
 
 @kernel_part
-def _cell(i: int, j: int, fed: int, a: Values, tiles: Ints, machine: CellArray, array: WeightStationaryArray) -> bool:
+def _cell(
+    i: int,
+    j: int,
+    fed: int,
+    a: Values,
+    tiles: Ints,
+    machine: CellArray,
+    array: WeightStationaryArray,
+) -> bool:
     """Let cell (i, j) add its product to the sum from above; False if the two do not belong."""
     steps, last = a.shape[1], machine.hop_col - 1
     tag, value = array.across.tag[i, j, last], array.across.value[i, j, last]
@@ -197,7 +215,13 @@ def _cell(i: int, j: int, fed: int, a: Values, tiles: Ints, machine: CellArray, 
 
 @kernel_part
 def _move_weights(
-    cycle: int, oldest: int, loading: int, b: Values, tiles: Ints, machine: CellArray, array: WeightStationaryArray
+    cycle: int,
+    oldest: int,
+    loading: int,
+    b: Values,
+    tiles: Ints,
+    machine: CellArray,
+    array: WeightStationaryArray,
 ) -> int:
     """Move weights down one register in each column that is being loaded.
 

@@ -9,7 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline.network.algorithm import CollectiveGroup, algorithm
-from ridgeline.network.script import Column, MessageSchedule, MessageRounds, make_script, make_step
+from ridgeline.network.message_schedule import (
+    Column,
+    MessageRounds,
+    MessageSchedule,
+    make_script,
+    make_step,
+)
 
 
 def _outwards(n: int, *, parts: bool) -> list[MessageRounds]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline.network.algorithm import CollectiveGroup, algorithm
-from ridgeline.network.script import MessageSchedule, make_script, make_step
+from ridgeline.network.message_schedule import MessageSchedule, make_script, make_step
 
 
 def _powers(n: int) -> list[int]:

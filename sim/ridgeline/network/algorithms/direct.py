@@ -12,7 +12,13 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline.network.algorithm import CollectiveGroup, algorithm
-from ridgeline.network.script import Ints, MessageSchedule, MessageRounds, make_script, make_step
+from ridgeline.network.message_schedule import (
+    Ints,
+    MessageRounds,
+    MessageSchedule,
+    make_script,
+    make_step,
+)
 
 
 def _all_pairs(n: int) -> tuple[Ints, Ints]:

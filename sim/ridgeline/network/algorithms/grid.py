@@ -13,14 +13,14 @@ from itertools import permutations
 
 import numpy as np
 
-from ridgeline.network.algorithm import DoesNotApplyError, CollectiveGroup, algorithm
+from ridgeline.network.algorithm import CollectiveGroup, DoesNotApplyError, algorithm
 from ridgeline.network.algorithms.shares import least_shares
-from ridgeline.network.dimensions import lines
-from ridgeline.network.lanes import Lane, lanes_script, streamed
+from ridgeline.network.line_dimensions import lines
+from ridgeline.network.message_schedule import MessageSchedule
+from ridgeline.network.parallel_rings import Lane, lanes_script, streamed
 from ridgeline.network.paths import Routes
 from ridgeline.network.rings import ring_channels
 from ridgeline.network.routed import routed
-from ridgeline.network.script import MessageSchedule
 from ridgeline.network.topology import Floats, Topology
 
 

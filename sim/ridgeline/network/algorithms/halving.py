@@ -11,7 +11,14 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline.network.algorithm import CollectiveGroup, algorithm
-from ridgeline.network.script import Column, Ints, MessageSchedule, MessageRounds, make_script, make_step
+from ridgeline.network.message_schedule import (
+    Column,
+    Ints,
+    MessageRounds,
+    MessageSchedule,
+    make_script,
+    make_step,
+)
 
 
 class _Core:

@@ -11,9 +11,15 @@ from dataclasses import replace
 
 import numpy as np
 
-from ridgeline.network.algorithm import DoesNotApplyError, CollectiveGroup, algorithm
+from ridgeline.network.algorithm import CollectiveGroup, DoesNotApplyError, algorithm
+from ridgeline.network.message_schedule import (
+    MessageRounds,
+    MessageSchedule,
+    make_script,
+    make_step,
+    merged,
+)
 from ridgeline.network.paths import Ints, Routes, distances, graph_of, no_route, widest_shortest
-from ridgeline.network.script import MessageSchedule, MessageRounds, make_script, make_step, merged
 from ridgeline.network.topology import DEVICE, Indices, Topology
 
 

@@ -7,8 +7,15 @@ import math
 import numpy as np
 
 from ridgeline.network.algorithm import CollectiveGroup, algorithm
+from ridgeline.network.message_schedule import (
+    Flags,
+    Ints,
+    MessageSchedule,
+    make_script,
+    make_step,
+    pipelined,
+)
 from ridgeline.network.routed import round_cost
-from ridgeline.network.script import Flags, Ints, MessageSchedule, make_script, make_step, pipelined
 
 MAX_CHUNKS = 1024
 
@@ -27,14 +34,18 @@ def reduce_chain(group: CollectiveGroup) -> MessageSchedule:
     return _pipeline(group, position + 1, position, position[::-1], combine=True)
 
 
-def _pipeline(group: CollectiveGroup, source: Ints, target: Ints, begin: Ints, *, combine: bool) -> MessageSchedule:
+def _pipeline(
+    group: CollectiveGroup, source: Ints, target: Ints, begin: Ints, *, combine: bool
+) -> MessageSchedule:
     adds = np.full(len(source), combine)
     k = best_chunks(group, source, target, begin, group.size_bytes)
     steps = pipelined(source, target, begin, adds, k)
     return make_script(np.full(k, group.size_bytes / k), steps)
 
 
-def best_chunks(group: CollectiveGroup, source: Ints, target: Ints, begin: Ints, size_bytes: float) -> int:
+def best_chunks(
+    group: CollectiveGroup, source: Ints, target: Ints, begin: Ints, size_bytes: float
+) -> int:
     """Return the number of chunks k, at most `MAX_CHUNKS`, with the least (R - 1 + k)(α + L/k).
 
     R rounds are needed for one chunk; α is the latency of a round in which all edges are busy and

@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline.network.algorithm import CollectiveGroup, algorithm
-from ridgeline.network.lanes import Lane, lanes_script
+from ridgeline.network.message_schedule import MessageSchedule
+from ridgeline.network.parallel_rings import Lane, lanes_script
 from ridgeline.network.rings import Channel, ring_channels
-from ridgeline.network.script import MessageSchedule
 
 
 @algorithm("all-reduce", "ring")

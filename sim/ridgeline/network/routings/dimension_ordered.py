@@ -9,8 +9,8 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network.paths import (
-    LinkGraph,
     Ints,
+    LinkGraph,
     Routes,
     join,
     make_graph,

@@ -8,8 +8,8 @@ from functools import lru_cache
 import numpy as np
 
 from ridgeline.network.paths import (
-    LinkGraph,
     Ints,
+    LinkGraph,
     Routes,
     graph_of,
     make_graph,

@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from ridgeline.network.paths import (
     NONE,
-    LinkGraph,
     Ints,
+    LinkGraph,
     Routes,
     distances,
     graph_of,

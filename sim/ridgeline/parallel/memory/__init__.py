@@ -1,1 +1,1 @@
-"""What a device holds over a step, without simulating it, and what its allocator reserves."""
+"""Memory of a step without simulating it, and what the allocator reserves."""

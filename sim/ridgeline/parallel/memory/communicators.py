@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ridgeline.network.communicators import communicator_bytes
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.plans.mesh import Mesh
-from ridgeline.parallel.plans.resolved import ResolvedPlan
+from ridgeline.parallel.plan.mesh import Mesh
+from ridgeline.parallel.plan.resolved import ResolvedPlan
 
 
 def with_communicators(plan: ResolvedPlan, topology: Topology) -> ResolvedPlan:

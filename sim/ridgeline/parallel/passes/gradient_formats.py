@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from ridgeline.parallel.emit import grad_accumulation
 from ridgeline.parallel.pass_manager import graph_pass
-from ridgeline.parallel.steps import sums
 from ridgeline.workload.graph import Graph
 
 
 @graph_pass("gradient-formats", 40, lambda to: (to.stack.gradients.main_grads,))
 def with_gradient_formats(graph: Graph, main_grads: str) -> Graph:
     """Return the graph whose gradients have a program's format (`GradientSettings.main_grads`)."""
-    return sums.with_gradients(graph, main_grads)
+    return grad_accumulation.with_gradients(graph, main_grads)
 
 
 @graph_pass(
@@ -20,4 +20,4 @@ def with_gradient_formats(graph: Graph, main_grads: str) -> Graph:
 )
 def with_accumulation_fusion(graph: Graph) -> Graph:
     """Return the graph whose products add to gradients of earlier micro-batches themselves."""
-    return sums.with_summing_products(graph)
+    return grad_accumulation.with_summing_products(graph)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ridgeline.network.completions import Completions
+from ridgeline.network.completion_times import Completions
 from ridgeline.report.figures.style import GRID, INK, SERIES, head, sheet
 
 if TYPE_CHECKING:

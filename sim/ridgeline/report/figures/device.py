@@ -20,7 +20,7 @@ from ridgeline.kernels.roofline import Mark, mark, together
 from ridgeline.report.figures.line_names import Marks, level_name, slope_name
 from ridgeline.report.figures.roofline import decade_below
 from ridgeline.report.figures.style import FAINT, INK, PAPER, SERIES, head, sheet
-from ridgeline.report.ops import OpTime, op_times
+from ridgeline.report.op_times import OpTime, op_times
 from ridgeline.units import show
 from ridgeline.version import __version__
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ridgeline.network.script import Ints
+from ridgeline.network.message_schedule import Ints
 from ridgeline.network.topology import DEVICE, Floats, Topology
 
 _AROUND = 0.2

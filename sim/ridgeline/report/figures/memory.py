@@ -1,4 +1,4 @@
-"""What one device holds while the ops of a step run (`ridgeline.parallel.memory.over_step`)."""
+"""What one device holds while the ops of a step run (`parallel.memory.liveness_profile`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ridgeline.workload.graph import Pass
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ridgeline.parallel.memory.over_step import StepMemory
+    from ridgeline.parallel.memory.liveness_profile import StepMemory
 
 _SPACE_IN = (3.4, 0.7, 0.62, 1.05)
 _GIB = 2.0**30

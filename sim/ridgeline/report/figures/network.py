@@ -10,7 +10,7 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network.load import LinkLoad
-from ridgeline.network.script import Ints
+from ridgeline.network.message_schedule import Ints
 from ridgeline.network.topology import DEVICE, Floats, Topology
 from ridgeline.report.figures.layouts import layout
 from ridgeline.report.figures.style import (
@@ -264,7 +264,7 @@ def _keys(topology: Topology, load: LinkLoad | None) -> list[Line2D]:
     """Return the entries of the legend: kinds of vertices, classes of links."""
     from matplotlib.lines import Line2D
 
-    from ridgeline.network.measures import link_classes
+    from ridgeline.network.topology_metrics import link_classes
     from ridgeline.units import show
 
     handles = [

@@ -1,6 +1,7 @@
 """Figures of one op: its tiles over time, and what each cell of an array does.
 
-They take a result of ``ridgeline gemm`` or ``conv`` (`kernels.single.OpResult`), which keeps the op
+They take a result of ``ridgeline gemm`` or ``conv`` (`kernels.single_op.OpResult`),
+which keeps the op
 and its price.
 """
 
@@ -14,7 +15,7 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.kernels.cell_use import cells_of
-from ridgeline.kernels.single import OpResult, PricedOp
+from ridgeline.kernels.single_op import OpResult, PricedOp
 from ridgeline.kernels.tile_schedule import TileSchedule, TileTimes, tile_schedule
 from ridgeline.report.figures.style import COLOURS, FAINT, GRID, SMALL, head, sheet, time_axis
 from ridgeline.report.figures.themes import theme

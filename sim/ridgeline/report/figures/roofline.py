@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from ridgeline.kernels.cost import engine_rate, level_bandwidth
 from ridgeline.report.figures.line_names import level_name, slope_name
 from ridgeline.report.figures.style import COLOURS, FAINT, INK, PAPER, SMALL, figure, head, percent
-from ridgeline.report.ops import op_times
+from ridgeline.report.op_times import op_times
 from ridgeline.units import show
 from ridgeline.workload.graph import Pass
 

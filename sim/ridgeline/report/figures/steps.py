@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.engine.program import Floats
+from ridgeline.parallel.emit.host_launches import ISSUE
 from ridgeline.parallel.lower import COLLECTIVE
-from ridgeline.parallel.steps.host import ISSUE
-from ridgeline.report.account import critical_rank, union
+from ridgeline.report.accounting import critical_rank, union
 from ridgeline.report.figures.style import (
     COLOURS,
     INK,

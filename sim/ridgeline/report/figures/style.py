@@ -8,8 +8,8 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ridgeline.parallel.emit.host_launches import ISSUE
 from ridgeline.parallel.lower import COLLECTIVE
-from ridgeline.parallel.steps.host import ISSUE
 from ridgeline.report.figures.themes import chosen
 from ridgeline.workload.graph import Pass
 

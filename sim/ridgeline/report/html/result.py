@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
-from ridgeline.report.account import limiting
+from ridgeline.report.accounting import limiting
 from ridgeline.report.figures.style import COLOURS, DUST, percent, stamp_text, words
 from ridgeline.report.html.blocks import FINE, FRAME, box, heading, table
 from ridgeline.report.ledger import STATIC
-from ridgeline.report.ops import op_times
+from ridgeline.report.op_times import op_times
 from ridgeline.report.summary import headline, plan_text, software_text, trust_text
 from ridgeline.units import show
 

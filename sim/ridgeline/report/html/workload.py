@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from html import escape
 
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.plans.resolved import ResolvedPlan
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.plan.resolved import ResolvedPlan
 from ridgeline.report.figures.style import COLOURS
 from ridgeline.report.html.blocks import FINE, FRAME, box, heading, table
 from ridgeline.report.html.svg import block, drawing, text

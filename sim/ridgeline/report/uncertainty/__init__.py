@@ -19,8 +19,8 @@ from ridgeline.engine.replay import replay_s
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
 from ridgeline.kernels.cost import level_bandwidth
-from ridgeline.kernels.shares import achievable_share
-from ridgeline.parallel.steps.host import ISSUE
+from ridgeline.kernels.efficiency_table import achievable_share
+from ridgeline.parallel.emit.host_launches import ISSUE
 from ridgeline.report.uncertainty.device_range import range_of
 from ridgeline.report.uncertainty.distributions import (
     ClassKey,

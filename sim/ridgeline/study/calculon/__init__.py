@@ -15,8 +15,8 @@ from typing import Any
 from ridgeline.config import Document, load, read_yaml, validate
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.load import load_cluster
-from ridgeline.parallel.plans.stack_choice import BOUND
-from ridgeline.parallel.plans.text import make_plan
+from ridgeline.parallel.plan.stack_choice import BOUND
+from ridgeline.parallel.plan.text import make_plan
 from ridgeline.report.files import make_folder, write_text
 from ridgeline.report.result import Result
 from ridgeline.study.calculon.machine import (

@@ -11,7 +11,14 @@ from typing import Any, Literal
 
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.study.calculon.schema import DataType, CalculonMemory, CalculonNetwork, CalculonProcessor, CalculonRate, CalculonSystem
+from ridgeline.study.calculon.schema import (
+    CalculonMemory,
+    CalculonNetwork,
+    CalculonProcessor,
+    CalculonRate,
+    CalculonSystem,
+    DataType,
+)
 
 Fields = dict[str, Any]
 FORMATS: dict[DataType, str] = {

@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ridgeline.study.calculon.schema import CalculonApplication, DataType, CalculonExecution, CalculonSystem
+from ridgeline.study.calculon.schema import (
+    CalculonApplication,
+    CalculonExecution,
+    CalculonSystem,
+    DataType,
+)
 
 Fields = dict[str, Any]
 PRECISIONS: dict[DataType, str] = {
@@ -19,7 +24,9 @@ _VOCABULARY = 51200  # what Calculon counts an application's parameters with
 _DROPOUT = 0.1  # a block has three dropouts and keeps their masks; the share changes nothing
 
 
-def model_fields(application: CalculonApplication, execution: CalculonExecution, name: str, file: str) -> Fields:
+def model_fields(
+    application: CalculonApplication, execution: CalculonExecution, name: str, file: str
+) -> Fields:
     """Return the fields of the decoder that the blocks belong to."""
     attention: Fields = {
         "heads": application.attn_heads,

@@ -2,7 +2,7 @@
 
 Products, convolutions and recurrences on a designed set of shapes, ops outside contractions at
 several sizes, updates, and additions at every level of memory: each is measured, and the
-parameters of the model that prices it (`kernels.cores`, `Device.kernels`) are fitted to the
+parameters of the model that prices it (`kernels.cpu_cores`, `Device.kernels`) are fitted to the
 measurements. No network is run.
 """
 

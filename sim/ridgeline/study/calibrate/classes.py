@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from ridgeline.hardware.device import Device
-from ridgeline.kernels.alike import operands_of
-from ridgeline.kernels.cores import terms_of
+from ridgeline.kernels.cpu_cores import terms_of
+from ridgeline.kernels.op_signature import operands_of
 from ridgeline.kernels.pricing import price
 from ridgeline.study.calibrate import probes, shapes
 from ridgeline.study.calibrate.backend import Backend

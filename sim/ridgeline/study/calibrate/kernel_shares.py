@@ -16,7 +16,8 @@ the fixed time of each pass is the one that leaves the smallest mean error (of l
 fractions that follow from it.
 
 Filters of 3 x 3 at stride 1 are priced in two ways: as one kind of kernels, or as Winograd's, which
-fill blocks of outputs, beside direct ones at the share of direct filters (`kernels.filtering`).
+fill blocks of outputs,
+beside direct ones at the share of direct filters (`kernels.conv_algorithms`).
 Where the share exceeds the peak, the way that leaves the smaller mean error (of logarithms) over
 all kernels of the class is taken. A third way has the products of transformed tiles, too, by
 kernels of their own; where it leaves the least error, both shares are given.
@@ -36,7 +37,7 @@ from dataclasses import dataclass, replace
 from ridgeline.hardware import Device
 from ridgeline.hardware.device import Achievable
 from ridgeline.kernels import price
-from ridgeline.kernels.shares import filter_class
+from ridgeline.kernels.efficiency_table import filter_class
 from ridgeline.workload.formats import AS, find
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
 
@@ -261,7 +262,9 @@ def _with_products(members: Sequence[KernelShare], direct: Fraction) -> list[Fra
     ]
 
 
-def _in_the_better_way(members: Sequence[KernelShare], alone: Fraction, direct: Fraction) -> Fraction:
+def _in_the_better_way(
+    members: Sequence[KernelShare], alone: Fraction, direct: Fraction
+) -> Fraction:
     """Return the share of 3 x 3 filters as one kind of kernels, or as Winograd's beside direct."""
     blocks = [kernel.blocked for kernel in members if kernel.blocked is not None]
     counted = [kernel for kernel in blocks if kernel.counts]
@@ -385,7 +388,9 @@ def op_of(row: Mapping[str, str]) -> tuple[Op, Graph]:
     return _conv(row) if row["kind"] == "conv" else _gemm(row)
 
 
-def _kernel(row: Mapping[str, str], device: Device, blocks: Device, products: Device) -> KernelShare:
+def _kernel(
+    row: Mapping[str, str], device: Device, blocks: Device, products: Device
+) -> KernelShare:
     alone = priced_alone(row, device)
     if alone.filter != "3x3":
         return alone

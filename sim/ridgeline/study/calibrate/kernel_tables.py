@@ -118,7 +118,9 @@ class TableKind:
     kernel: Callable[[MeasuredRow, MeasuredCall], MeasuredRow] | None = None
 
 
-def _by(suite: str, call: Callable[[MeasuredRow], MeasuredCall | None]) -> Callable[[MeasuredRow], tuple[str, MeasuredCall] | None]:
+def _by(
+    suite: str, call: Callable[[MeasuredRow], MeasuredCall | None]
+) -> Callable[[MeasuredRow], tuple[str, MeasuredCall] | None]:
     def read(row: MeasuredRow) -> tuple[str, MeasuredCall] | None:
         made = call(row)
         return None if made is None else (suite, made)

@@ -63,7 +63,7 @@ def batches(count: int, seed: int) -> list[Gemm]:
 
 
 def convolutions(filter_class: str, count: int, seed: int) -> list[Conv]:
-    """Return convolutions of one filter class (`kernels.shares.filter_class`)."""
+    """Return convolutions of one filter class (`kernels.efficiency_table.filter_class`)."""
     window, stride = {"1x1": (1, 1), "3x3": (3, 1), "larger": (5, 1)}[filter_class]
     found: list[Conv] = []
     for x, y, z, w in points(4, seed):

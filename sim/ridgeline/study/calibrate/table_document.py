@@ -135,7 +135,9 @@ def _note_of(fit: TableFit, row: Achievable) -> str:
     return "shares by class" if one is None else _errors(one)
 
 
-def _written(row: Achievable, rows: Sequence[MeasuredRow], sources: Sources, note: str) -> dict[str, Any]:
+def _written(
+    row: Achievable, rows: Sequence[MeasuredRow], sources: Sources, note: str
+) -> dict[str, Any]:
     made: dict[str, Any] = {"engine": row.engine, "format": row.format, "op": row.op}
     plain = {"stored": row.stored, "pass": row.pass_, "filter": row.filter}
     made |= {name: value for name, value in plain.items() if value is not None}

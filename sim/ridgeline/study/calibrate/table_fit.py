@@ -27,8 +27,8 @@ from numpy.typing import NDArray
 
 from ridgeline.hardware.device import Achievable, Device, MemoryLevel, Ramp
 from ridgeline.hardware.sourced import Sourced
+from ridgeline.kernels.efficiency_table import filter_class
 from ridgeline.kernels.pricing import price
-from ridgeline.kernels.shares import filter_class
 from ridgeline.study.calibrate import kernel_shares
 from ridgeline.study.calibrate.kernel_tables import KernelTable, TableCall
 from ridgeline.study.validate.kernel_power import meter_key

@@ -96,7 +96,9 @@ def are_collectives(rows: Sequence[MeasuredRow]) -> bool:
     )
 
 
-def read_collectives(rows: Sequence[MeasuredRow], node: Node) -> tuple[list[LinkCall], dict[str, int]]:
+def read_collectives(
+    rows: Sequence[MeasuredRow], node: Node
+) -> tuple[list[LinkCall], dict[str, int]]:
     """Return the collectives of rows that one node can run, and why others are left out.
 
     Raises

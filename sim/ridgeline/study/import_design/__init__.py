@@ -17,11 +17,11 @@ from typing import Any
 
 from ridgeline.errors import ConfigError
 from ridgeline.hardware import Device, load_device
-from ridgeline.kernels.mapping.given import MappingFile, load_mapping
+from ridgeline.kernels.mapping.mapping_file import MappingFile, load_mapping
 from ridgeline.report.files import make_folder, write_text
 from ridgeline.study.import_design import accelforge, timeloop, zigzag
 from ridgeline.study.import_design.architecture import Architecture, target_of
-from ridgeline.study.import_design.documents import Remark, DesignDocument, read_sources
+from ridgeline.study.import_design.documents import DesignDocument, Remark, read_sources
 from ridgeline.study.import_design.loops import ImportedLayer, NotALayerError, Operand, layer_of
 from ridgeline.study.import_design.machine import TABLE, Maker
 from ridgeline.study.import_design.mappings import (
@@ -286,7 +286,9 @@ def _layers(sources: Sequence[DesignDocument]) -> list[ImportedLayer]:
     return layers
 
 
-def _architecture(sources: Sequence[DesignDocument], layers: Sequence[ImportedLayer]) -> Architecture | None:
+def _architecture(
+    sources: Sequence[DesignDocument], layers: Sequence[ImportedLayer]
+) -> Architecture | None:
     found: list[Architecture] = []
     roles = {name: operand for layer in layers for name, operand in layer.operands.items()}
     bits: dict[Operand, int] = {}

@@ -306,7 +306,9 @@ def _of_text(source: DesignDocument, text: str, at: Location) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _access(source: DesignDocument, raw: Any, at: Location, ranks: dict[str, str], bits: Any) -> Access:
+def _access(
+    source: DesignDocument, raw: Any, at: Location, ranks: dict[str, str], bits: Any
+) -> Access:
     fields = source.mapping(raw, at)
     name = source.word(fields.get("name"), (*at, "name"))
     projection = fields.get("projection")
@@ -408,7 +410,8 @@ def _nest(
 
 
 def _steps(
-    source: DesignDocument, path: list[tuple[Location, Mapping[str, Any], str]], name: str, at: Location,
+    source: DesignDocument, path: list[tuple[Location, Mapping[str, Any], str]], name: str,
+    at: Location,
     sizes: Mapping[str, int],
 ) -> ToolMapping:  # fmt: skip
     """Turn storages and loops on the way to a compute node into steps."""

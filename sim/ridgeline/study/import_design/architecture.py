@@ -222,7 +222,9 @@ def target_of(architecture: Architecture) -> Target:
     return target
 
 
-def _split(storages: list[ImportedStorage], compute: Compute) -> tuple[list[ImportedStorage], list[ImportedStorage]]:
+def _split(
+    storages: list[ImportedStorage], compute: Compute
+) -> tuple[list[ImportedStorage], list[ImportedStorage]]:
     """Tell storages of single elements from buffers; both stay in order."""
     element: list[ImportedStorage] = []
     shared: list[ImportedStorage] = []

@@ -166,7 +166,9 @@ def layer_of(einsum: Einsum) -> ImportedLayer:
         raise NotALayerError("it has more than 2**80 multiply-accumulates")
     operands: dict[str, Operand] = {a.name: "a", b.name: "b", c.name: "c"}
     bits = {operands[one.name]: one.bits for one in (a, b, c) if one.bits is not None}
-    return ImportedLayer(einsum.name, loops, letters, dict(einsum.sizes), operands, bits, einsum.kind)
+    return ImportedLayer(
+        einsum.name, loops, letters, dict(einsum.sizes), operands, bits, einsum.kind
+    )
 
 
 def _parts(einsum: Einsum) -> tuple[Access, Access, Access]:

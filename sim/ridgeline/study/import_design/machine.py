@@ -13,7 +13,13 @@ from typing import Any
 
 from ridgeline.hardware import load_energy_table
 from ridgeline.hardware.energy import EnergyTable
-from ridgeline.study.import_design.architecture import OPERANDS, Architecture, Axis, ImportedStorage, Target
+from ridgeline.study.import_design.architecture import (
+    OPERANDS,
+    Architecture,
+    Axis,
+    ImportedStorage,
+    Target,
+)
 from ridgeline.study.import_design.loops import ImportedLayer, Operand
 from ridgeline.study.import_design.mappings import level_safe
 from ridgeline.yaml_nodes import Location

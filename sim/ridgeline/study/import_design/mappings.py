@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ridgeline.kernels.mapping.given import LevelSchema
+from ridgeline.kernels.mapping.mapping_file import LevelSchema
 from ridgeline.kernels.spatial.nest import OF_GEMM, SUMMED, nest_of
 from ridgeline.study.import_design.architecture import Axis, Target
 from ridgeline.study.import_design.documents import DesignDocument

@@ -344,7 +344,8 @@ def _bits(source: DesignDocument, stated: tuple[float, Location] | None) -> int 
 
 
 def _counted(
-    axes: tuple[Axis, ...], title: str, count: int, attributes: Mapping[str, Any], source: DesignDocument,
+    axes: tuple[Axis, ...], title: str, count: int, attributes: Mapping[str, Any],
+    source: DesignDocument,
     at: Location,
 ) -> tuple[Axis, ...]:  # fmt: skip
     """Add the axes of so many instances; meshX says how many stand in a row."""
@@ -457,7 +458,9 @@ def _first_version(walk: _Walk, data: Mapping[str, Any], at: Location) -> None:
     walk.computes.append(Compute(name, here, bits, axes=axes))
 
 
-def _of(fields: Mapping[str, Any], name: str, source: DesignDocument, at: Location) -> tuple[Axis, ...]:
+def _of(
+    fields: Mapping[str, Any], name: str, source: DesignDocument, at: Location
+) -> tuple[Axis, ...]:
     count = source.whole(fields.get("instances", 1), (*at, "instances"))
     mesh = source.whole(fields.get("meshX", count), (*at, "meshX"))
     if count == 1:

@@ -13,7 +13,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from ridgeline.study.import_design.architecture import Architecture, Axis, Compute, ImportedStorage, kind_of
+from ridgeline.study.import_design.architecture import (
+    Architecture,
+    Axis,
+    Compute,
+    ImportedStorage,
+    kind_of,
+)
 from ridgeline.study.import_design.documents import LARGEST, DesignDocument
 from ridgeline.study.import_design.loops import (
     Access,
@@ -160,7 +166,9 @@ def _word(read: float | None, write: float | None, bits: float) -> int:
     return int(max(1, min([*rates, bits, 64])))
 
 
-def _operand(source: DesignDocument, name: str, at: Location, roles: Mapping[str, Operand]) -> Operand:
+def _operand(
+    source: DesignDocument, name: str, at: Location, roles: Mapping[str, Operand]
+) -> Operand:
     found = roles.get(name) or _ROLES.get(name)
     if found is None:
         raise source.error(f"operands are I1, I2 and O, found {name!r}", at)
@@ -335,7 +343,8 @@ def mappings(source: DesignDocument) -> list[ToolMapping]:
         found.append(
             ToolMapping(
                 source, at, () if name == "default" else (name,),
-                (StorageLoops("", here, (), tuple(spatial)),), order=tuple(reversed(order)), lenient=True,
+                (StorageLoops("", here, (), tuple(spatial)),), order=tuple(reversed(order)),
+                lenient=True,
             )
         )  # fmt: skip
     return found

@@ -101,7 +101,9 @@ def words_of(row: MeasuredRow, step: NormalisedStep, group: str, sweep: str) -> 
     }
 
 
-def _measured_s(row: MeasuredRow, step: NormalisedStep, devices: int, tokens: int) -> tuple[float, str]:
+def _measured_s(
+    row: MeasuredRow, step: NormalisedStep, devices: int, tokens: int
+) -> tuple[float, str]:
     """Return the step time from the one metric of a row that is nearest to it, and its name."""
     name = next(name for name in _MEASURED if number_of(row, name))
     rate = number_of(row, name) or 0.0
@@ -173,7 +175,9 @@ def _slices(row: MeasuredRow) -> int:
     return int(found[1]) if found else 1
 
 
-def _set_model(step: NormalisedStep, row: MeasuredRow, known: Mapping[str, Any], of_table: Mapping[str, Any]) -> None:
+def _set_model(
+    step: NormalisedStep, row: MeasuredRow, known: Mapping[str, Any], of_table: Mapping[str, Any]
+) -> None:
     """Find the network of a row: by its name, if its shape is that one's, or by its shape."""
     hidden, heads = (whole_of(row, name) for name in ("hidden", "heads"))
     layers = whole_of(row, "n_layers")
@@ -228,7 +232,11 @@ def _set_model(step: NormalisedStep, row: MeasuredRow, known: Mapping[str, Any],
 
 
 def _set_plan(
-    step: NormalisedStep, row: MeasuredRow, devices: int, known: Mapping[str, Any], of_table: Mapping[str, Any]
+    step: NormalisedStep,
+    row: MeasuredRow,
+    devices: int,
+    known: Mapping[str, Any],
+    of_table: Mapping[str, Any],
 ) -> None:
     """Read the plan, of which a row's software has defaults where the row does not say it."""
     degrees = [name for name in ("tp", "pp", "cp", "ep", "dp", "sharding") if name in row.values]

@@ -12,8 +12,8 @@ import re
 from collections.abc import Mapping
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.plans.resolved import resolved
-from ridgeline.parallel.plans.text import make_plan, plan_fields
+from ridgeline.parallel.plan.resolved import resolved
+from ridgeline.parallel.plan.text import make_plan, plan_fields
 from ridgeline.study.import_rows import columns, llm
 from ridgeline.study.import_rows.normalised import NormalisedStep, number_of
 from ridgeline.study.import_rows.rules import rule

@@ -17,9 +17,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.import_rows.names import device_in
 from ridgeline.study.import_rows.runs import (
     SUBMISSION,
-    WorkloadRun,
     MlperfRun,
     Workload,
+    WorkloadRun,
     renamed,
     run_of,
     step_of,

@@ -1,4 +1,4 @@
-"""Writes what was read of a foreign row in the columns of a normalised one (`validate.normal`)."""
+"""Normalised rows written: what was read of a foreign row, in catalogue names."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
-from ridgeline.parallel.plans.resolved import NEUTRAL
-from ridgeline.parallel.plans.stack_choice import refusals
-from ridgeline.parallel.plans.text import make_plan, plan_fields
+from ridgeline.parallel.plan.resolved import NEUTRAL
+from ridgeline.parallel.plan.stack_choice import refusals
+from ridgeline.parallel.plan.text import make_plan, plan_fields
 from ridgeline.software.load import load_software
 from ridgeline.software.stack import Stack
 from ridgeline.study.validate.rows import MeasuredRow

@@ -12,7 +12,7 @@ import re
 from functools import lru_cache
 from pathlib import Path
 
-from ridgeline.parallel.stages.schedules import zero_bubble_2p
+from ridgeline.parallel.schedule import zero_bubble_2p
 from ridgeline.study.validate.rows import SHIPPED, MeasuredRow, read_rows
 
 READS = ("model", "schedule", "partitions", "micro_batches", "quantity", "value", "source")

@@ -17,7 +17,7 @@ from ridgeline.software.load import load_software
 from ridgeline.software.stack import Stack, setting_paths
 from ridgeline.study.import_rows.machines import machine_of
 from ridgeline.study.point import Point
-from ridgeline.study.validate.normal import shared
+from ridgeline.study.validate.normalised_rows import shared
 from ridgeline.study.written_fields import plan_text, written
 
 SUBMISSION = "mlperf-submission"
@@ -170,7 +170,9 @@ class WorkloadRun:
     place: str = ""
 
 
-def step_of(work: Workload, job: WorkloadRun, stack: str, settings: Mapping[str, Any]) -> CatalogueStep:
+def step_of(
+    work: Workload, job: WorkloadRun, stack: str, settings: Mapping[str, Any]
+) -> CatalogueStep:
     """Return one training step of a workload.
 
     Degrees of the plan that the workload gives are taken as far as there are devices; the rest is

@@ -8,10 +8,10 @@ from typing import Any
 
 from ridgeline import units
 from ridgeline.errors import RidgelineError
-from ridgeline.study.import_rows.lengths import longest, of_two_languages
 from ridgeline.study.import_rows.machines import machine_of
 from ridgeline.study.import_rows.names import device_in, find_name, unknown
 from ridgeline.study.import_rows.normalised import NormalisedStep, defaults, loaded
+from ridgeline.study.import_rows.ragged_batches import longest, of_two_languages
 from ridgeline.study.import_rows.rules import Facts, rule, section
 from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.numerics import PRECISIONS
@@ -63,7 +63,7 @@ def normal(row: MeasuredRow) -> dict[str, str]:
 
 def of_table(rows: Iterable[MeasuredRow]) -> Callable[[MeasuredRow], dict[str, str]]:
     """Return what reads the rows of a table, some of which are compared with others."""
-    from ridgeline.study.import_rows.beside import Alone
+    from ridgeline.study.import_rows.baseline_rows import Alone
 
     return Alone(rows).normal
 
@@ -198,7 +198,9 @@ def _lengths(row: MeasuredRow, facts: Facts) -> dict[str, int]:
     return {"sequence": length, "masked": masked}  # as large a share as of the network's own length
 
 
-def _set_plan(step: NormalisedStep, facts: Facts, devices: int, batch: int, accumulated: int) -> None:
+def _set_plan(
+    step: NormalisedStep, facts: Facts, devices: int, batch: int, accumulated: int
+) -> None:
     """Set the plan; tables give what a device holds at a time."""
     step.plan = {"data": devices} if devices > 1 else {}
     step.plan |= {"global_batch": batch * accumulated * devices, "precision": facts["precision"]}
@@ -235,7 +237,12 @@ def _set_settings(step: NormalisedStep, row: MeasuredRow, facts: Facts) -> None:
 
 
 def _set_shared(
-    step: NormalisedStep, row: MeasuredRow, facts: Facts, samples: int, accumulated: int, devices: int
+    step: NormalisedStep,
+    row: MeasuredRow,
+    facts: Facts,
+    samples: int,
+    accumulated: int,
+    devices: int,
 ) -> None:
     """Find which batches share an update, and what the device waits for in the middle of a step."""
     together = int(rule("update_batches", facts).get("batch", 0))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ridgeline.engine.builder import WorkPhase, ProgramBuilder
+from ridgeline.engine.builder import ProgramBuilder, WorkPhase
 from ridgeline.engine.program import Program
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network.routing import routes

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ridgeline.engine.executor import run
-from ridgeline.engine.merging import Repeated, divided_on, merged, repeated
+from ridgeline.engine.merged_programs import Repeated, divided_on, merged, repeated
 from ridgeline.engine.program import Flags, Floats, Program
 from ridgeline.engine.timeline import Timeline
 from ridgeline.errors import ConfigError, RidgelineError
@@ -23,10 +23,10 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.network.faults import read_faults
 from ridgeline.network.placement import Free, seen_by
+from ridgeline.network.resolve import load_cluster
 from ridgeline.network.topology import Topology
-from ridgeline.network.where import load_cluster
+from ridgeline.parallel.comm.contention import with_contention
 from ridgeline.parallel.lower import COLLECTIVE
-from ridgeline.parallel.sending.contention import with_contention
 from ridgeline.simulation import PlayedStep, play_step, shared_topology
 from ridgeline.study.jobs.background_traffic import MESSAGE, Flow, flows_of, traffic_program
 from ridgeline.study.jobs.job_file import JobFile, OneJob, cluster_fields, jobs_of

@@ -2,7 +2,8 @@
 
 The step of every job is lowered as `simulate` does it, rank by rank, on the devices that it has;
 the steps of all jobs that share links, directly or by way of others, are then one program
-(`engine.merging`), in which the links of the fabric are divided max-min fairly between whatever is
+(`engine.merged_programs`),
+in which the links of the fabric are divided max-min fairly between whatever is
 on them. Alone means: the same job on the same devices, and nothing else on the fabric.
 """
 

@@ -7,9 +7,9 @@ from itertools import combinations
 
 import numpy as np
 
-from ridgeline.engine.chance import row_times_s
-from ridgeline.engine.merging import Merged
+from ridgeline.engine.merged_programs import Merged
 from ridgeline.engine.program import Flags, Floats, Ints, Program
+from ridgeline.engine.stochastic import row_times_s
 from ridgeline.engine.timeline import Timeline
 
 

@@ -96,7 +96,9 @@ def _devices_of(draft: LaunchDraft) -> int | None:
     return devices_given(draft)
 
 
-def _ask(draft: LaunchDraft, micro: int | None, accumulation: int | None, stated: int | None) -> None:
+def _ask(
+    draft: LaunchDraft, micro: int | None, accumulation: int | None, stated: int | None
+) -> None:
     ask = "the file does not say how many devices there are: give it (--devices N)"
     if stated is None and micro is not None:
         ranks = _model_ranks(draft)

@@ -66,7 +66,9 @@ def _bare(path: str) -> str:
     return name
 
 
-def precision(draft: LaunchDraft, bf16: str, fp16: str, tf32: str = "tf32", fp8: str = "fp8") -> None:
+def precision(
+    draft: LaunchDraft, bf16: str, fp16: str, tf32: str = "tf32", fp8: str = "fp8"
+) -> None:
     """Read the switches of precision; "auto" is what devices of today can do.
 
     Raises

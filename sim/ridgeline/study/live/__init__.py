@@ -22,7 +22,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_cluster, load_device
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.calibrate import Options, calibrate, document, machine
@@ -32,7 +32,7 @@ from ridgeline.study.calibrate.fit import fit
 from ridgeline.study.reproduce.programs import program
 from ridgeline.study.validate import Validation
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.stated import stated_step
+from ridgeline.study.validate.predicted_interval import stated_step
 from ridgeline.workload.model import Model
 
 __all__ = ["Check", "live"]

@@ -1,6 +1,6 @@
-"""The best plan of a step: the whole legal space screened by a bound, the best of it replayed."""
+"""Plan search: branch and bound over all legal plans, the best ones simulated."""
 
-from ridgeline.study.planner.found import SearchResult, Replay
 from ridgeline.study.planner.search import search
+from ridgeline.study.planner.search_result import Replay, SearchResult
 
-__all__ = ["SearchResult", "Replay", "search"]
+__all__ = ["Replay", "SearchResult", "search"]

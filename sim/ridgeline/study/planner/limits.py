@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.division.grid import Grid, with_grid
-from ridgeline.parallel.division.shard import shard
-from ridgeline.parallel.division.spatial import with_shared_images
-from ridgeline.parallel.recomputing.blocks import attention_cores
-from ridgeline.parallel.recomputing.recompute import Mode
-from ridgeline.parallel.stages.partition import Cut
-from ridgeline.study.planner.few import ReducedModel, n_units
+from ridgeline.parallel.checkpointing.blocks import attention_cores
+from ridgeline.parallel.checkpointing.recompute import Mode
+from ridgeline.parallel.partition.pipeline_partition import Cut
+from ridgeline.parallel.sharding.shard import shard
+from ridgeline.parallel.sharding.spatial import with_shared_images
+from ridgeline.parallel.sharding.tensor_2d import Grid, with_grid
+from ridgeline.study.planner.layer_extrapolation import ReducedModel, n_units
 from ridgeline.study.planner.space import GRID_MODES, divisors
 from ridgeline.workload.graph import Graph, Pass
 from ridgeline.workload.model import Model

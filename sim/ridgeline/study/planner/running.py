@@ -30,20 +30,20 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.cost import peak_rates
 from ridgeline.network.faults import read_faults
-from ridgeline.parallel.division.ring import HOP
-from ridgeline.parallel.division.shard import COLLECTIVES
+from ridgeline.parallel.comm.stragglers import slowest
 from ridgeline.parallel.lower import blocking, kinds_of, unlike_ranks
+from ridgeline.parallel.partition.pipeline_partition import Cut
 from ridgeline.parallel.pass_manager import run_passes
-from ridgeline.parallel.plans.default_precision import default_precision
-from ridgeline.parallel.plans.layers import kind_of
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.plans.programmed import programmed
-from ridgeline.parallel.plans.resolved import ResolvedPlan, devices_of_slice, resolved
-from ridgeline.parallel.plans.stack_choice import StackChoice, check_stack
-from ridgeline.parallel.sending.spread import slowest
-from ridgeline.parallel.stages.partition import Cut
+from ridgeline.parallel.plan.default_precision import default_precision
+from ridgeline.parallel.plan.layers import kind_of
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.plan.programmed import programmed
+from ridgeline.parallel.plan.resolved import ResolvedPlan, devices_of_slice, resolved
+from ridgeline.parallel.plan.stack_choice import StackChoice, check_stack
+from ridgeline.parallel.sharding.ring_attention import HOP
+from ridgeline.parallel.sharding.shard import COLLECTIVES
 from ridgeline.software.stack import Stack
-from ridgeline.study.planner.made import BEST, Key
+from ridgeline.study.planner.cost_cache import BEST, Key
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.model import Model
 

@@ -15,22 +15,22 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.node import Node
-from ridgeline.network.where import load_cluster
-from ridgeline.parallel.plans.plan import MOST_SAMPLES, Plan
-from ridgeline.parallel.plans.resolved import ALTERNATING
-from ridgeline.parallel.plans.stack_choice import choose_stack
-from ridgeline.parallel.stages.schedules import SCHEDULES
-from ridgeline.report.account import energy_account
+from ridgeline.network.resolve import load_cluster
+from ridgeline.parallel.plan.plan import MOST_SAMPLES, Plan
+from ridgeline.parallel.plan.resolved import ALTERNATING
+from ridgeline.parallel.plan.stack_choice import choose_stack
+from ridgeline.parallel.schedule import SCHEDULES
+from ridgeline.report.accounting import energy_account
 from ridgeline.simulation import fullest_memory, play_step
 from ridgeline.software.stack import Stack
-from ridgeline.study.planner.found import SearchResult, Objective, Replay
-from ridgeline.study.planner.group import Bools, Floats, PlanClass, Ints
-from ridgeline.study.planner.groups import Groups
-from ridgeline.study.planner.made import BEST, Key
-from ridgeline.study.planner.needs import needs_of
-from ridgeline.study.planner.queue import Queue
+from ridgeline.study.planner.branch_and_bound import Queue
+from ridgeline.study.planner.cost_cache import BEST, Key
+from ridgeline.study.planner.infeasible import needs_of
+from ridgeline.study.planner.lower_bounds import ROUNDING, TOTALS, Bound, screen, totals
+from ridgeline.study.planner.plan_class import Bools, Floats, Ints, PlanClass
+from ridgeline.study.planner.pricer import Groups
 from ridgeline.study.planner.running import Running, running
-from ridgeline.study.planner.screen import ROUNDING, TOTALS, Bound, screen, totals
+from ridgeline.study.planner.search_result import Objective, Replay, SearchResult
 from ridgeline.study.planner.space import (
     RECOMPUTE_NAMES,
     SCHEDULE_NAMES,
@@ -38,8 +38,8 @@ from ridgeline.study.planner.space import (
     divisors,
     enumerate_plans,
 )
-from ridgeline.study.planner.staged import Staged, spread, staged
-from ridgeline.study.planner.timed import RankShares
+from ridgeline.study.planner.stage_bounds import Staged, spread, staged
+from ridgeline.study.planner.step_bound import RankShares
 from ridgeline.workload.model import Model, load_model
 
 Messages = dict[tuple[int, int], tuple[float, float]]

@@ -11,10 +11,10 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.parallel.division import grid
-from ridgeline.parallel.division.grid import Grid
-from ridgeline.parallel.plans.plan import Plan
-from ridgeline.parallel.recomputing.recompute import Mode
+from ridgeline.parallel.checkpointing.recompute import Mode
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.parallel.sharding import tensor_2d
+from ridgeline.parallel.sharding.tensor_2d import Grid
 
 Ints = npt.NDArray[np.int64]
 
@@ -25,7 +25,7 @@ SCHEDULE_NAMES: tuple[Literal["1f1b", "gpipe", "interleaved", "zero-bubble"], ..
     "zero-bubble",
 )
 RECOMPUTE_NAMES: tuple[Mode, ...] = ("none", "selective", "full", "sqrt")
-GRID_MODES: tuple[grid.Mode, ...] = ("gather", "summa", "stationary")
+GRID_MODES: tuple[tensor_2d.Mode, ...] = ("gather", "summa", "stationary")
 MOST_CHUNKS = 8
 """Chunks of an interleaved schedule that are tried: each further one shortens the bubble less than
 it adds messages."""

@@ -10,7 +10,7 @@ from functools import cache
 from importlib import import_module
 
 from ridgeline.errors import RidgelineError, nearest
-from ridgeline.study.reproduce.table import FittedConstant, Reproduction, ReproducedFigure
+from ridgeline.study.reproduce.table import FittedConstant, ReproducedFigure, Reproduction
 
 REPRODUCTIONS = {
     "al-fares": "Strides on a tree and on a fat tree: Al-Fares et al., SIGCOMM 2008",
@@ -36,7 +36,7 @@ REPRODUCTIONS = {
     "transport": "Hashes, pauses, marks and sprayed packets: ECMP, PFC, DCQCN, NDP",
 }
 
-__all__ = ["REPRODUCTIONS", "FittedConstant", "Reproduction", "ReproducedFigure", "reproduce"]
+__all__ = ["REPRODUCTIONS", "FittedConstant", "ReproducedFigure", "Reproduction", "reproduce"]
 
 
 OF_STEPS = frozenset({"calculon", "das", "goyal", "gpipe", "lee"})

@@ -13,7 +13,7 @@ from importlib import resources
 from ridgeline.network.inline import from_text
 from ridgeline.network.topology import Topology
 from ridgeline.network.traffic import flow_rates, make_flows
-from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
+from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
 
 _HOSTS, _LINK = 16, "96 Mb/s, 0 s"  # the rate to which the paper limits every port
 _STRIDES = (1, 2, 4, 8)

@@ -15,7 +15,7 @@ from importlib import resources
 from ridgeline.report.result import Result
 from ridgeline.study.reproduce.decoder_steps import decoder, step, step_plan
 from ridgeline.study.reproduce.programs import software_note
-from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
+from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
 from ridgeline.workload.families.decoder import Decoder
 from ridgeline.workload.graph import Role
 

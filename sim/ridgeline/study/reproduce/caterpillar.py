@@ -11,12 +11,12 @@ from typing import Any
 
 from ridgeline.hardware import Device, load_device
 from ridgeline.hardware.grid import BroadcastGrid
-from ridgeline.kernels.alike import described
 from ridgeline.kernels.broadcast_grid import Method, SampleCost, method
+from ridgeline.kernels.cache_residency import residence
 from ridgeline.kernels.cost import peak_rates
+from ridgeline.kernels.op_signature import described
 from ridgeline.kernels.pricing import price_all
-from ridgeline.kernels.residence import residence
-from ridgeline.study.reproduce.table import FittedConstant, Reproduction, ReproducedFigure
+from ridgeline.study.reproduce.table import FittedConstant, ReproducedFigure, Reproduction
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
 
 # The method that stands for each bar of Fig. 10, whose classes of batch sizes all look alike.

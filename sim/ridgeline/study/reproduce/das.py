@@ -12,10 +12,10 @@ from functools import lru_cache
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network.collectives import collective
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.programs import program, software_note
-from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure, printed
+from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction, printed
 from ridgeline.workload.graph import Conv
 from ridgeline.workload.model import load_model
 

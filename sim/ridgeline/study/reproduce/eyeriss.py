@@ -8,9 +8,9 @@ from importlib import resources
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels.spatial.count import Counts
 from ridgeline.kernels.spatial.machine import Elements, elements_of
-from ridgeline.kernels.spatial.nest import SpatialLayout, TemporalLoop, ConvolutionNest, nest_of
+from ridgeline.kernels.spatial.nest import ConvolutionNest, SpatialLayout, TemporalLoop, nest_of
 from ridgeline.kernels.spatial.search import best_layout, evaluate
-from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
+from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
 from ridgeline.workload.graph import Conv
 
 _TOLERANCE = 0.10

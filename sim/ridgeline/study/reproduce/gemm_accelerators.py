@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from importlib import resources
 
 from ridgeline.hardware import load_device
-from ridgeline.kernels.single import gemm
-from ridgeline.study.reproduce.table import FittedConstant, Reproduction, ReproducedFigure
+from ridgeline.kernels.single_op import gemm
+from ridgeline.study.reproduce.table import FittedConstant, ReproducedFigure, Reproduction
 
 SIZE = 2048  # of the square product; the table does not say which
 _TOLERANCE = 0.10

@@ -8,7 +8,7 @@ from importlib import resources
 from ridgeline.hardware import load_device
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition
-from ridgeline.study.reproduce.table import FittedConstant, Reproduction, ReproducedFigure
+from ridgeline.study.reproduce.table import FittedConstant, ReproducedFigure, Reproduction
 
 DEVICE = "gemmini-rocket"
 _TOLERANCE = 0.10

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ridgeline.hardware.load import load_cluster
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.programs import program, software_note
-from ridgeline.study.reproduce.table import FittedConstant, Reproduction, ReproducedFigure
+from ridgeline.study.reproduce.table import FittedConstant, ReproducedFigure, Reproduction
 from ridgeline.workload.model import load_model
 
 CLUSTER = "big-basin-p100-50gbe"

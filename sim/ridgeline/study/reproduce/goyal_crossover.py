@@ -7,7 +7,7 @@ halving-doubling in 2 lg p = 10. The latency of a message is not published: rows
 from __future__ import annotations
 
 from ridgeline.network.collectives import collective
-from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
+from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
 
 SERVERS, BANDWIDTH = 32, "50 Gb/s"
 SIZES = (1e5, 4e5, 1e6, 4e6, 1e7, 1e8)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from ridgeline.hardware.load import load_cluster
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.programs import program, software_note
-from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure, printed
+from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction, printed
 from ridgeline.workload.model import Model, load_model
 
 _STAGES = (2, 4, 8)

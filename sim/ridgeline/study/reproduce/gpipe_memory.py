@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 from importlib import resources
 
-from ridgeline.parallel.memory.over_step import held_bytes
-from ridgeline.study.reproduce.table import FittedConstant, Reproduction, ReproducedFigure
+from ridgeline.parallel.memory.liveness_profile import held_bytes
+from ridgeline.study.reproduce.table import FittedConstant, ReproducedFigure, Reproduction
 from ridgeline.workload.graph import Graph, Role
 from ridgeline.workload.liveness import MEMORY_KINDS
 from ridgeline.workload.model import load_model

@@ -9,12 +9,12 @@ inputs and errors, grow with the batch and need no sum over nodes.
 
 from __future__ import annotations
 
-from ridgeline.kernels.single import gemm
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.kernels.single_op import gemm
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.das import nodes, one_node_s
 from ridgeline.study.reproduce.programs import program, software_note
-from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
+from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
 from ridgeline.workload.graph import Conv, Gemm, Pass
 from ridgeline.workload.model import Model, load_model
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
+from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
 from ridgeline.study.validate import shipped
 from ridgeline.study.validate.llm import predict
 from ridgeline.study.validate.outcome import Outcome

@@ -19,7 +19,7 @@ from ridgeline.hardware import load_cluster
 from ridgeline.network import from_cluster, nccl
 from ridgeline.network.calibration import Correction, Timing, fit_machine
 from ridgeline.network.collectives import collective
-from ridgeline.study.reproduce.table import FittedConstant, Reproduction, ReproducedFigure
+from ridgeline.study.reproduce.table import FittedConstant, ReproducedFigure, Reproduction
 
 _MACHINES = {"A100": "dgx-a100", "V100": "dgx1-v100"}
 _LEAST = 8 * 2**20  # bytes; below, launches of kernels decide

@@ -15,7 +15,7 @@ import numpy as np
 
 from ridgeline.network.inline import from_text
 from ridgeline.network.traffic import Flows, flow_loads, flow_times, make_flows
-from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
+from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
 
 _NETWORK = "FatTree(8, 100 Gb/s, 500 ns)"  # 128 hosts in three tiers
 _PAYLOAD, _HEADER = 4000.0, 64.0  # -mtu 4000; ACKSIZE of htsim's ndppacket.h

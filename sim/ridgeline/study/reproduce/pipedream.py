@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.pricing import price
-from ridgeline.parallel.stages.chain import units
-from ridgeline.parallel.stages.cuts import StageLayers, balance_replicated
-from ridgeline.study.reproduce.table import FittedConstant, Reproduction, ReproducedFigure
+from ridgeline.parallel.partition.chain import units
+from ridgeline.parallel.partition.partition_dp import StageLayers, balance_replicated
+from ridgeline.study.reproduce.table import FittedConstant, ReproducedFigure, Reproduction
 from ridgeline.workload.graph import Pass, Role
 from ridgeline.workload.model import load_model
 
@@ -155,7 +155,9 @@ def reproduce() -> Reproduction:
     )
 
 
-def _rows(vgg: PipeDreamChain, machines: int, common: float, own: float) -> Iterator[ReproducedFigure]:
+def _rows(
+    vgg: PipeDreamChain, machines: int, common: float, own: float
+) -> Iterator[ReproducedFigure]:
     replicas, _, speed_up = _PUBLISHED[machines]
     stages, found = vgg.best(machines, common)
     shown = "-".join(str(stage.replicas) for stage in stages)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from ridgeline.parallel.plans.stack_choice import BOUND
+from ridgeline.parallel.plan.stack_choice import BOUND
 from ridgeline.software.load import load_software
 from ridgeline.software.stack import Stack
 

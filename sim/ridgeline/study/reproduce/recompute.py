@@ -6,9 +6,9 @@ import csv
 from collections.abc import Iterator, Sequence
 from importlib import resources
 
-from ridgeline.parallel.recomputing.blocks import Block, forward_blocks, forward_ops
-from ridgeline.parallel.recomputing.ops import recompute_blocks
-from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
+from ridgeline.parallel.checkpointing.blocks import Block, forward_blocks, forward_ops
+from ridgeline.parallel.checkpointing.ops import recompute_blocks
+from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
 from ridgeline.workload.graph import FORMAT_BYTES, Graph, Pass, Role
 from ridgeline.workload.model import load_model
 

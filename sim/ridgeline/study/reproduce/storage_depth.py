@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from ridgeline.parallel.stages.chain import units
-from ridgeline.parallel.stages.schedules import find
-from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
+from ridgeline.parallel.partition.chain import units
+from ridgeline.parallel.schedule import find
+from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.model import Model, load_model
 
@@ -49,7 +49,9 @@ def reproduce() -> Reproduction:
     )
 
 
-def _family(group: str, models: Sequence[Model], depths: Sequence[float]) -> Iterator[ReproducedFigure]:
+def _family(
+    group: str, models: Sequence[Model], depths: Sequence[float]
+) -> Iterator[ReproducedFigure]:
     graphs = [model.training(1, "fp32") for model in models]
     for quantity, exponent, held in (
         ("in step", 1.0, [float(graph.activation_bytes) for graph in graphs]),

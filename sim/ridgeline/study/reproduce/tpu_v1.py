@@ -9,10 +9,10 @@ from importlib import resources
 
 from ridgeline.hardware import load_device
 from ridgeline.kernels.traffic import as_gemm
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
-from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
+from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
 
 DEVICE = "tpu-v1"
 _TOLERANCE = 0.2

@@ -23,7 +23,7 @@ from ridgeline.network.multipath import collisions, sprayed_rates
 from ridgeline.network.topology import DEVICE, Drawing, Floats, LinkKind, Topology
 from ridgeline.network.traffic import Flows, flow_rates, flow_times, make_flows
 from ridgeline.network.transport import PRESETS, Transport, play_transport
-from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
+from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
 
 _GBIT = 1e9 / 8
 _DRAWS = 4000  # of balls into bins

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from importlib import resources
 
 from ridgeline.hardware.load import load_device
-from ridgeline.kernels.convolution_algorithms import Library, workspace_bytes
-from ridgeline.parallel.memory.at_once import AtOnce, at_once
-from ridgeline.parallel.recomputing.offload import with_offload
-from ridgeline.study.reproduce.table import Reproduction, ReproducedFigure
+from ridgeline.kernels.cudnn_fp32_conv import Library, workspace_bytes
+from ridgeline.parallel.checkpointing.offload import with_offload
+from ridgeline.parallel.memory.static_allocation import AtOnce, at_once
+from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.liveness import peak
 from ridgeline.workload.model import load_model

@@ -16,8 +16,8 @@ from ridgeline.study.collective_point import CollectivePoint
 from ridgeline.study.import_rows.names import find_name
 from ridgeline.study.validate.measured import device_named
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
+from ridgeline.study.validate.predicted_interval import stated
 from ridgeline.study.validate.rows import MeasuredRow
-from ridgeline.study.validate.stated import stated
 from ridgeline.study.written_fields import assignments
 
 COLUMNS = ("operation", "size", "machine", "ranks", "algorithm", "measured", "source")

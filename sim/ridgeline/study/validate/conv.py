@@ -43,4 +43,6 @@ def call(row: MeasuredRow) -> MeasuredCall:
     if format_ == "fp32":
         of = (row.text("framework"), "", "", format_)
         library = LibraryCall(CONVOLUTION, "convolution", of, convolution_work(loops))
-    return MeasuredCall(conv_graph(loops, format_), f"{taps}x{taps}", format_, words, library=library)
+    return MeasuredCall(
+        conv_graph(loops, format_), f"{taps}x{taps}", format_, words, library=library
+    )

@@ -24,8 +24,8 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
+from ridgeline.study.validate.predicted_interval import stated
 from ridgeline.study.validate.rows import MeasuredRow, read_rows
-from ridgeline.study.validate.stated import stated
 
 COLUMNS = ("kind", "benchmark", "batch", "target", "counted", "measured", "source")
 SHIPPED = "convergence.csv"

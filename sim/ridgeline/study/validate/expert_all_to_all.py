@@ -23,8 +23,8 @@ from ridgeline.network.expert_exchange import (
 from ridgeline.network.topology import Topology, from_cluster
 from ridgeline.study.validate import measured
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
+from ridgeline.study.validate.predicted_interval import stated
 from ridgeline.study.validate.rows import MeasuredRow
-from ridgeline.study.validate.stated import stated
 from ridgeline.workload.formats import bytes_of
 
 SHAPE = ("tokens", "hidden", "topk", "experts")

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from ridgeline.kernels.kernel_price import Repetition
 from ridgeline.study.validate import kernels, measured
-from ridgeline.study.validate.measured import MeasuredCall, LeastTimes
+from ridgeline.study.validate.measured import LeastTimes, MeasuredCall
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.product_ways import product_way
 from ridgeline.study.validate.rows import MeasuredRow

@@ -13,7 +13,7 @@ from dataclasses import replace
 from ridgeline.errors import RidgelineError
 from ridgeline.study.validate import attention, cast, elementwise, gemm, linear_attention, measured
 from ridgeline.study.validate import moe as experts
-from ridgeline.study.validate.measured import MeasuredCall, Caller, PricedRow
+from ridgeline.study.validate.measured import Caller, MeasuredCall, PricedRow
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each, skip
 from ridgeline.study.validate.power_meter import power_meter
 from ridgeline.study.validate.rows import MeasuredRow

@@ -12,12 +12,12 @@ from functools import cache
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
-from ridgeline.kernels.converted import roof_of
-from ridgeline.kernels.single import OpResult, conv, gemm
-from ridgeline.kernels.single_recurrent import CELLS, LayerResult, rnn
+from ridgeline.kernels.dtype_emulation import roof_of
+from ridgeline.kernels.single_op import OpResult, conv, gemm
+from ridgeline.kernels.single_rnn_layer import CELLS, LayerResult, rnn
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
+from ridgeline.study.validate.predicted_interval import kernel_spread, stated
 from ridgeline.study.validate.rows import MeasuredRow
-from ridgeline.study.validate.stated import kernel_spread, stated
 from ridgeline.workload.graph import Conv
 
 COLUMNS = ("op", "machine", "asked", "format", "pass", "measured", "source")
@@ -27,7 +27,9 @@ SHIPPED, FOREIGN = "kernels.csv", "kernels"
 _SCALE, _LAUNCH_S = 1.58, 5e-6  # of the scaled roofline: a fit to DeepBench's matrix products
 
 
-def predict_kernels(rows: Iterable[MeasuredRow], ops: Collection[str]) -> Iterator[Outcome | Skipped]:
+def predict_kernels(
+    rows: Iterable[MeasuredRow], ops: Collection[str]
+) -> Iterator[Outcome | Skipped]:
     """Predict the rows of these ops; others belong to other suites."""
     return predict_each(rows, lambda row: _one(row) if row.text("op") in ops else None)
 

@@ -113,4 +113,6 @@ def _heads_of(row: MeasuredRow, op: str) -> DeltaHeads:
 
 
 def _sizes_of(row: MeasuredRow) -> StateSpaceSizes:
-    return StateSpaceSizes(*measured.sizes(row, "heads", "head_dim", "n_groups", "d_state", "chunk"))
+    return StateSpaceSizes(
+        *measured.sizes(row, "heads", "head_dim", "n_groups", "d_state", "chunk")
+    )

@@ -33,8 +33,8 @@ from ridgeline.study.csv_file import read_csv
 from ridgeline.study.validate.call_starts import NO_START, CallStart, call_start
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
 from ridgeline.study.validate.power_meter import PowerMeter
+from ridgeline.study.validate.predicted_interval import PredictedInterval, stated
 from ridgeline.study.validate.rows import MAX_BYTES, SHIPPED, MeasuredRow
-from ridgeline.study.validate.stated import PredictedInterval, stated
 from ridgeline.workload.graph import Graph
 
 COLUMNS = ("device_key", "framework", "format", "time_us", "source")
@@ -264,7 +264,9 @@ def priced(rows: Iterable[MeasuredRow], caller: Caller) -> Iterator[PricedRow | 
         yield from _priced(ours, device_named(key), key, repetition)
 
 
-def priced_on(device: Device, calls: Sequence[tuple[MeasuredRow, MeasuredCall]]) -> Iterator[PricedRow | Skipped]:
+def priced_on(
+    device: Device, calls: Sequence[tuple[MeasuredRow, MeasuredCall]]
+) -> Iterator[PricedRow | Skipped]:
     """Price calls on one device, whatever their rows say; not in the order of the calls.
 
     By what the device's file says of its ops, which is what is calibrated: kernels of libraries
@@ -282,7 +284,10 @@ def _repetition(row: MeasuredRow, call: MeasuredCall) -> Repetition:
 
 
 def _priced(
-    calls: Sequence[tuple[MeasuredRow, MeasuredCall]], device: Device, key: str, repetition: Repetition
+    calls: Sequence[tuple[MeasuredRow, MeasuredCall]],
+    device: Device,
+    key: str,
+    repetition: Repetition,
 ) -> Iterator[PricedRow | Skipped]:
     """Price calls together; where one cannot be priced, halves of them, until it is alone."""
     try:
@@ -341,7 +346,9 @@ def outcome_of(
     """Return the outcome of a priced row."""
     row, call = made.row, made.call
     group = f"{made.device} {call.format} {call.kind}"
-    kind: PredictedInterval = stated(FRAMEWORK_CALLS.get(suite, suite), predicted, device=made.machine)
+    kind: PredictedInterval = stated(
+        FRAMEWORK_CALLS.get(suite, suite), predicted, device=made.machine
+    )
     return Outcome(
         file=row.file,
         line=row.line,

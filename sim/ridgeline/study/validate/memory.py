@@ -10,10 +10,10 @@ from typing import Any
 
 from ridgeline.report.result import Result
 from ridgeline.study.validate import runs
-from ridgeline.study.validate.normal import NormalRow
+from ridgeline.study.validate.normalised_rows import NormalRow
 from ridgeline.study.validate.outcome import Outcome, Skipped
+from ridgeline.study.validate.predicted_interval import stated
 from ridgeline.study.validate.rows import MeasuredRow
-from ridgeline.study.validate.stated import stated
 
 COLUMNS, SHIPPED = runs.COLUMNS, "memory.csv"
 _BYTES = 16  # of a parameter: the trivial predictor

@@ -12,13 +12,13 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.load import load_cluster
-from ridgeline.parallel.plans.plan import Plan
+from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.validate import measured
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
+from ridgeline.study.validate.predicted_interval import stated
 from ridgeline.study.validate.rows import MeasuredRow
-from ridgeline.study.validate.stated import stated
 from ridgeline.workload.files import load_model
 from ridgeline.workload.model import Model
 

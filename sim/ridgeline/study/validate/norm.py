@@ -27,4 +27,6 @@ def call(row: MeasuredRow) -> MeasuredCall | None:
     published = measured.from_neusight(row, "LN")
     library = elementwise.whole_rows(row, "norm", op, rows, columns)
     start = measured.start_of(row, "norm", format_)
-    return MeasuredCall(graph, op, format_, words, published=published, start=start, library=library)
+    return MeasuredCall(
+        graph, op, format_, words, published=published, start=start, library=library
+    )

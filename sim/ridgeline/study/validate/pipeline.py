@@ -11,20 +11,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from ridgeline.engine.builder import WorkPhase, ProgramBuilder
+from ridgeline.engine.builder import ProgramBuilder, WorkPhase
 from ridgeline.engine.executor import run
 from ridgeline.errors import RidgelineError, nearest
-from ridgeline.parallel.stages.schedules import (
+from ridgeline.parallel.schedule import (
     SCHEDULES,
     Orders,
     Slot,
     zero_bubble_2p,
     zero_bubble_h2,
 )
-from ridgeline.parallel.stages.schedules.player import PassTimes
+from ridgeline.parallel.schedule.player import PassTimes
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
+from ridgeline.study.validate.predicted_interval import stated
 from ridgeline.study.validate.rows import MeasuredRow
-from ridgeline.study.validate.stated import stated
 
 _TIMES = ("forward_ms", "backward_ms", "weight_ms", "message_ms")
 COLUMNS = ("model", "schedule", "stages", "micro_batches", *_TIMES, "measured", "source")

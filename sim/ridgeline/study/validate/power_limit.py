@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from ridgeline.errors import RidgelineError
 from ridgeline.report.power import device_power_w
 from ridgeline.study.validate import energy
-from ridgeline.study.validate.normal import NormalRow
+from ridgeline.study.validate.normalised_rows import NormalRow
 from ridgeline.study.validate.outcome import Outcome, Skipped, skip_for
 from ridgeline.study.validate.rows import MeasuredRow
 

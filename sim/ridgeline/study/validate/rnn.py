@@ -5,7 +5,7 @@ DeepBench runs cuDNN with skipped input products, so that a layer is its recurre
 
 from functools import partial
 
-from ridgeline.kernels.single_recurrent import CELLS
+from ridgeline.kernels.single_rnn_layer import CELLS
 from ridgeline.study.validate import kernels
 
 SHIPPED, FOREIGN = kernels.SHIPPED, kernels.FOREIGN

@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from ridgeline.parallel.plans.text import make_plan, plan_fields
+from ridgeline.parallel.plan.text import make_plan, plan_fields
 from ridgeline.report.result import Result
-from ridgeline.study.validate import normal
-from ridgeline.study.validate.normal import NormalRow
+from ridgeline.study.validate import normalised_rows
+from ridgeline.study.validate.normalised_rows import NormalRow
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
+from ridgeline.study.validate.predicted_interval import stated
 from ridgeline.study.validate.rows import MeasuredRow
-from ridgeline.study.validate.stated import stated
 
-COLUMNS = normal.COLUMNS
+COLUMNS = normalised_rows.COLUMNS
 _LABELS = {
     "scaling_efficiency": "scaling efficiency",
     "device_power_w": "power_w",
@@ -35,7 +35,9 @@ Keep = Callable[[MeasuredRow], bool]
 """Whether a row belongs to a suite."""
 
 
-def predict_runs(rows: Iterable[MeasuredRow], suite: str, trivial: Trivial) -> Iterator[Outcome | Skipped]:
+def predict_runs(
+    rows: Iterable[MeasuredRow], suite: str, trivial: Trivial
+) -> Iterator[Outcome | Skipped]:
     """Predict the quantity of every row."""
 
     def stated_of(step: NormalRow, result: Result, predicted: float) -> dict[str, Any]:

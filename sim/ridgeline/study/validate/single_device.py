@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 
 from ridgeline.report.result import Result
 from ridgeline.study.validate import runs
-from ridgeline.study.validate.normal import NormalRow
+from ridgeline.study.validate.normalised_rows import NormalRow
 from ridgeline.study.validate.outcome import Outcome, Skipped
+from ridgeline.study.validate.predicted_interval import PredictedInterval, stated_step
 from ridgeline.study.validate.rows import MeasuredRow
-from ridgeline.study.validate.stated import PredictedInterval, stated_step
 
 COLUMNS, SHIPPED = runs.COLUMNS, "steps.csv"
 

@@ -27,4 +27,6 @@ def call(row: MeasuredRow) -> MeasuredCall | None:
     published = measured.from_neusight(row, "Softmax")
     library = elementwise.whole_rows(row, "softmax", "softmax", rows, columns)
     start = measured.start_of(row, "softmax", format_)
-    return MeasuredCall(graph, "softmax", format_, words, published=published, start=start, library=library)
+    return MeasuredCall(
+        graph, "softmax", format_, words, published=published, start=start, library=library
+    )

@@ -31,7 +31,9 @@ class WideAndDeep(Network):
     sample: ClassVar[str] = "samples"
 
     family: Literal["wide-and-deep"]
-    tables: Annotated[tuple[CategoricalTable, ...], Field(strict=False, min_length=1, max_length=1000)]
+    tables: Annotated[
+        tuple[CategoricalTable, ...], Field(strict=False, min_length=1, max_length=1000)
+    ]
     """Categorical features."""
     numbers: Channels
     """Numerical features."""

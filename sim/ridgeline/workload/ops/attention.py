@@ -307,7 +307,7 @@ def _additive_gradient(g: GradientBuilder, op: Op) -> None:
 
 OFF_DIAGONAL = "off-diagonal"
 """Attribute of fused attention to keys of other devices: with a causal mask half of it is hidden,
-without a diagonal (`ridgeline.parallel.division.ring`)."""
+without a diagonal (`ridgeline.parallel.sharding.ring_attention`)."""
 WINDOW = "window"
 """Attribute of fused attention: the keys that a query meets at most, itself the last."""
 SCORES = register(OpKind("attention-scores", _scores_gradient))

@@ -67,7 +67,9 @@ FUNCTIONS: dict[str, ElementwiseFunction] = {
     "step": ElementwiseFunction(1, None, "nothing"),  # floor, round, sign: its gradient is zero
     # of several tensors, element by element, broadcast
     "broadcast-add": ElementwiseFunction(1, 1, "nothing"),
-    "pairwise-add": ElementwiseFunction(1, 1, "nothing"),  # every row of one, every row of the other
+    "pairwise-add": ElementwiseFunction(
+        1, 1, "nothing"
+    ),  # every row of one, every row of the other
     "subtract": ElementwiseFunction(1, 1, "nothing"),
     "broadcast-multiply": ElementwiseFunction(1, 2, "others"),
     "divide": ElementwiseFunction(1, 4, "inputs"),

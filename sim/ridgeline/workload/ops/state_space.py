@@ -108,7 +108,12 @@ def state_space(
 
 
 def chunk_scan(
-    b: GraphBuilder, layer: str, sequences: int, positions: int, sizes: StateSpaceSizes, format_: str
+    b: GraphBuilder,
+    layer: str,
+    sequences: int,
+    positions: int,
+    sizes: StateSpaceSizes,
+    format_: str,
 ) -> str:
     """Let states of heads run over positions, without the convolution before; forward kernels.
 
@@ -154,7 +159,9 @@ def _scan_streams(sizes: StateSpaceSizes, chunk: int, size: int) -> int:
     return streams + 2 * sizes.groups * chunk * _WIDE + 6 * sizes.heads * _WIDE
 
 
-def _loops(chunks: int, sizes: StateSpaceSizes, chunk: int, inside: int, states: int, scores: int) -> Gemm:
+def _loops(
+    chunks: int, sizes: StateSpaceSizes, chunk: int, inside: int, states: int, scores: int
+) -> Gemm:
     """Products of a head: over positions of its chunk, over its state, and those of B and C."""
     k = inside * chunk + states * sizes.state
     k += scores * -(-sizes.groups * chunk * sizes.state // sizes.inner)

@@ -48,7 +48,9 @@ class TraceFormat(NamedTuple):
 
 
 FORMATS = (
-    TraceFormat("ridgeline graph", (".json", ".json.gz"), r'"format"\s*:\s*"ridgeline-graph"', "native"),
+    TraceFormat(
+        "ridgeline graph", (".json", ".json.gz"), r'"format"\s*:\s*"ridgeline-graph"', "native"
+    ),
     TraceFormat(
         "PyTorch profiler (Kineto)",
         (".json", ".json.gz"),

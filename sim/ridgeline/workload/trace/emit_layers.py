@@ -71,7 +71,11 @@ def _attention(w: TraceWriter, step: TraceStep) -> None:
 
 
 def _separate(
-    w: TraceWriter, step: TraceStep, parts: tuple[str, ...], kv: int, mask: tuple[str, ...] | list[str]
+    w: TraceWriter,
+    step: TraceStep,
+    parts: tuple[str, ...],
+    kv: int,
+    mask: tuple[str, ...] | list[str],
 ) -> None:
     """Attention as the ops that store the scores."""
     b, a, q, k, v = w.b, step.attrs, *parts

@@ -294,7 +294,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, AffineNumber | Fraction):
         return str(value)
     if isinstance(value, dict):
-        if isinstance(value.get("is"), AffineNumber | Fraction):  # of an attribute, which may be text
+        if isinstance(
+            value.get("is"), AffineNumber | Fraction
+        ):  # of an attribute, which may be text
             return {"number": str(value["is"])}
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):

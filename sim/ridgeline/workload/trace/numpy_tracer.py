@@ -130,7 +130,9 @@ class _Example:
             ) from error
         return Capture(dict(tape.values), tuple(tape.steps), scalar, batch)
 
-    def _proxy(self, tape: NumpyTape, batch: int, trained: bool, leaf: Any, path: str) -> TracedArray:
+    def _proxy(
+        self, tape: NumpyTape, batch: int, trained: bool, leaf: Any, path: str
+    ) -> TracedArray:
         shape = tuple(leaf.shape)
         if trained:
             return tape.array(shape, leaf.dtype, "weight", path)

@@ -289,7 +289,11 @@ def _context(matcher: _Matcher, name: str) -> TraceStep | None:
 
 
 def _mark(
-    matcher: _Matcher, step: TraceStep | None, part: str, scores: str, new: dict[int, TraceStep | None]
+    matcher: _Matcher,
+    step: TraceStep | None,
+    part: str,
+    scores: str,
+    new: dict[int, TraceStep | None],
 ) -> None:
     if step is None or step.kind != "matmul" or new.get(id(step), step) is None:
         return

@@ -125,7 +125,9 @@ def _storage(tensor: Any) -> int:
 class OperatorCall:
     """One operator call as a handler sees it: arguments by name, and what it returned."""
 
-    def __init__(self, tape: TorchTape, layer: str, source: str, args: dict[str, Any], out: Any) -> None:
+    def __init__(
+        self, tape: TorchTape, layer: str, source: str, args: dict[str, Any], out: Any
+    ) -> None:
         self.tape, self.layer, self.source = tape, layer, source
         self.args, self.out = args, out
         self.result: str | None = None
@@ -265,7 +267,9 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
             )
         with self.fake:
             out = SHAPES[name](*args)
-        handler(OperatorCall(self.tape, layer, name, dict(zip(_NAMES[name], args, strict=False)), out))
+        handler(
+            OperatorCall(self.tape, layer, name, dict(zip(_NAMES[name], args, strict=False)), out)
+        )
         return out
 
     def _faked_result(self, func: Any, name: str, args: Any, kwargs: Any, real: Any) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.trace import windows
-from ridgeline.workload.trace.torch_capture import OperatorCall, Handler, kind_of, shape_of
+from ridgeline.workload.trace.torch_capture import Handler, OperatorCall, kind_of, shape_of
 
 
 def _linear(c: OperatorCall) -> None:
@@ -229,7 +229,12 @@ def _recurrent(c: OperatorCall) -> None:
 
 
 def _one_layer(
-    c: OperatorCall, x: str, weights: Sequence[str], sizes: tuple[int, int, int], cell: str, reverse: int
+    c: OperatorCall,
+    x: str,
+    weights: Sequence[str],
+    sizes: tuple[int, int, int],
+    cell: str,
+    reverse: int,
 ) -> str:
     n, time, width = sizes
     of_input, of_state, *biases = weights

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable
 
 from ridgeline.workload.trace import windows
-from ridgeline.workload.trace.torch_capture import OperatorCall, Handler, kind_of, shape_of
+from ridgeline.workload.trace.torch_capture import Handler, OperatorCall, kind_of, shape_of
 from ridgeline.workload.trace.torch_names import FACTORIES, FUNCTIONS, VIEWS
 
 

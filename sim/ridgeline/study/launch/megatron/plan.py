@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ridgeline.parallel.recomputing.modules import JOINED, MODULES
+from ridgeline.parallel.checkpointing.modules import JOINED, MODULES
 from ridgeline.study.launch.job import LaunchDraft
 from ridgeline.study.launch.megatron.arguments import Arguments
 from ridgeline.study.launch.megatron.layout import field_of, has_mixture, layers_of, parts_of

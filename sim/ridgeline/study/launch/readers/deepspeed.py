@@ -276,7 +276,9 @@ def _engine(draft: LaunchDraft, script: ScriptFindings) -> deepspeed.Batch:
     )
 
 
-def _engine_at(draft: LaunchDraft, script: ScriptFindings, value: str, name: str) -> deepspeed.Batch:
+def _engine_at(
+    draft: LaunchDraft, script: ScriptFindings, value: str, name: str
+) -> deepspeed.Batch:
     wanted = _SIGNS.sub("", plain(value)).rpartition("/")[2]
     for file, text in script.documents.items():
         if _written(script, value, file):

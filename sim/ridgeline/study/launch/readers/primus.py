@@ -96,7 +96,9 @@ def _by_maxtext(draft: LaunchDraft, at: tuple[str, ...], settings: dict[str, Any
     return maxtext.fill(draft)
 
 
-def _take(args: Arguments, source: LaunchSource, at: tuple[str, ...], settings: dict[str, Any]) -> None:
+def _take(
+    args: Arguments, source: LaunchSource, at: tuple[str, ...], settings: dict[str, Any]
+) -> None:
     document = source.yaml
     for location, raw in leaves(settings.get("overrides") or {}):
         path = ".".join(str(part) for part in location)

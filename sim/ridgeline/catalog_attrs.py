@@ -1,0 +1,87 @@
+"""Catalogue as attributes, for tab completion: ``rl.models.resnet50``, ``rl.clusters.<Tab>``.
+
+Listing the names reads folders; a thing is loaded when it is asked for, each time anew, as by the
+function of the same job (`load_model`, `load_cluster`, ...).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cached_property
+from html import escape
+from importlib import import_module
+from typing import Any
+
+from ridgeline import catalog
+from ridgeline.errors import ConfigError, nearest
+
+
+class Shelf:
+    """All shipped things of one kind, by name.
+
+    An attribute is a catalogue name with ``_`` for every other sign (``rl.models.gpt3_1_3b``);
+    an item is the name itself (``rl.models["gpt3-1.3b"]``).
+    """
+
+    def __init__(self, kinds: tuple[str, ...], loader: str) -> None:
+        self._kinds, self._loader = kinds, loader
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        """Catalogue name by attribute."""
+        listed = dict.fromkeys(name for kind in self._kinds for name in catalog.names(kind))
+        return {attribute(name): name for name in sorted(listed)}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._names.values():
+            near = nearest(name, self._names.values())
+            raise ConfigError(f"no {self._kinds[0]} that ship are called {name!r}{near}")
+        module, _, function = self._loader.partition(":")
+        return getattr(import_module(module), function)(name)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):  # IPython and copy ask for many such names
+            raise AttributeError(name)
+        if name not in self._names:
+            raise AttributeError(
+                f"there is no {name!r} among the {self._kinds[0]} that ship"
+                f"{nearest(name, self._names)}"
+            )
+        return self[self._names[name]]
+
+    def __dir__(self) -> list[str]:
+        return list(self._names)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names.values())
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names.values()
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} {self._kinds[0]}: {', '.join(self)}>"
+
+    def _repr_html_(self) -> str:
+        listed = ", ".join(f"<code>{escape(name)}</code>" for name in self)
+        return f"<div><b>{len(self)} {escape(self._kinds[0])}</b> {listed}</div>"
+
+
+def attribute(name: str) -> str:
+    """Return the attribute of a catalogue name: a valid identifier."""
+    plain = re.sub(r"\W", "_", name)
+    return plain if plain.isidentifier() else f"_{plain}"
+
+
+models = Shelf(("models",), "ridgeline.workload.files:load_model")
+devices = Shelf(("devices",), "ridgeline.hardware:load_device")
+nodes = Shelf(("nodes",), "ridgeline.hardware:load_node")
+clusters = Shelf(("clusters", "nodes", "devices"), "ridgeline.hardware:load_cluster")
+energy_tables = Shelf(("energy",), "ridgeline.hardware:load_energy_table")
+components = Shelf(("components",), "ridgeline.hardware.components.estimate:load_component")

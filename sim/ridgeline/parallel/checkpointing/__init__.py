@@ -1,0 +1,1 @@
+"""Activation checkpointing: recomputation and offload of activations."""

@@ -1,0 +1,1 @@
+"""Communication of a step: collectives and messages, their links and their cost."""

@@ -1,0 +1,58 @@
+"""Placement of ranks on nodes: groups with the same placement cost the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ridgeline.network.line_dimensions import lines
+from ridgeline.network.topology import Topology
+from ridgeline.parallel.plan.mesh import Ranks
+
+
+@dataclass(frozen=True)
+class Lying:
+    """Where every rank is.
+
+    Attributes
+    ----------
+    node, place
+        [ranks] number of its node, and its place in there.
+    torus
+        Nodes in each dimension of a torus or a mesh; (): it is none, and each node is as far as any
+        other.
+    line
+        Whether a dimension is a line, in which the way back is not the way on round a ring.
+    """
+
+    node: Ranks
+    place: Ranks
+    torus: tuple[int, ...]
+    line: tuple[bool, ...]
+
+    @classmethod
+    def of(cls, topology: Topology) -> Lying:
+        """Find where the devices of a topology are."""
+        node = topology.node_of[topology.devices].astype(np.int64)
+        first = np.full(int(node.max(initial=0)) + 1, len(node))
+        np.minimum.at(first, node, np.arange(len(node)))
+        torus = topology.shape[1:] if len(topology.shape) > 2 else ()
+        return cls(node, np.arange(len(node)) - first[node], torus, lines(topology)[1:])
+
+    def way(self, node: Ranks, others: Ranks) -> Ranks:
+        """Return [dimensions, ...] how far other nodes of a torus are, in each dimension."""
+        extents = self.torus[::-1]
+        here, there = (np.array(np.unravel_index(at, extents)) for at in (node, others))
+        way: Ranks = (there - here).T
+        return np.where(self.line[::-1], way, way % np.array(extents)).T
+
+    def how(self, groups: Ranks) -> Ranks:
+        """Return [G, ...] how the ranks of groups [G, n] lie, whichever nodes these are in."""
+        place = self.place[groups]
+        if not self.torus:
+            return place
+        node = self.node[groups]
+        both = np.concatenate((place[None], self.way(node[:, :1], node)))
+        of_groups: Ranks = np.moveaxis(both, 1, 0).reshape(len(groups), -1)
+        return of_groups

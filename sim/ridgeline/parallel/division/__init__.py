@@ -1,1 +1,0 @@
-"""Division of a training graph over devices, by labels of what each op computes."""

@@ -1,0 +1,1 @@
+"""Emission of one training step as tasks: micro-batches, gradient sums, updates."""

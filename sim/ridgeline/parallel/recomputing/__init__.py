@@ -1,1 +1,0 @@
-"""Activations that are computed again, or wait in the host's memory, rather than stay."""

@@ -1,0 +1,37 @@
+"""1F1B: as few forwards as keep the later stages busy, then one forward, one backward."""
+
+from __future__ import annotations
+
+from ridgeline.parallel.schedule.slots import PipelineSchedule, SlotArrays, one_forward_one_backward
+
+
+def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
+    """Return the order of every stage; the first has stages - 1 forwards before the pairs."""
+    return one_forward_one_backward(range(micro_batches), 0, 0, warm_ups(stages, micro_batches))
+
+
+def warm_ups(stages: int, micro_batches: int) -> list[int]:
+    """Return the forwards of every stage before its pairs."""
+    return [min(stages - 1 - stage, micro_batches) for stage in range(stages)]
+
+
+def in_flight(stage: int, stages: int, micro_batches: int, chunks: int) -> int:
+    """As many as there are stages from this one on."""
+    return min(stages - stage, micro_batches)
+
+
+def bubble_s(
+    stages: int, chunks: int, forward_s: float, backward_s: float, weight_s: float
+) -> float:
+    """Fill and drain the pipeline."""
+    return (stages - 1) * (forward_s + backward_s + weight_s)
+
+
+SCHEDULE = PipelineSchedule(
+    name="1f1b",
+    source="Narayanan et al., Efficient large-scale language model training on GPU clusters, SC"
+    " 2021, arXiv:2104.04473, section 2.2.1 (PipeDream-Flush)",
+    order=order,
+    bubble_s=bubble_s,
+    in_flight=in_flight,
+)

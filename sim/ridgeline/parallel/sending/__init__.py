@@ -1,1 +1,0 @@
-"""What is sent between devices, over which links, and what it costs there."""

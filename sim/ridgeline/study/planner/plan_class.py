@@ -1,0 +1,128 @@
+"""Plan class: costs of plans of one kind, by units that a pipeline does not cut."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from ridgeline.parallel.partition.overheads import Overheads
+from ridgeline.parallel.partition.partition_dp import Pace, balance, balance_step
+from ridgeline.study.planner.cut_traffic import Crossing
+from ridgeline.study.planner.execution_order import ScheduleTrace
+from ridgeline.study.planner.unit_deps import LEAD, LINK, TRAIL
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+FORWARD, BACKWARD, WEIGHT_GRADIENT, ACCUMULATE, ENERGY = range(5)
+"""Columns of `Group.work`."""
+
+
+@dataclass(frozen=True)
+class PlanClass:
+    """Costs of one kind of plan by unit.
+
+    Attributes
+    ----------
+    work
+        [U, 5] by unit: seconds of one micro-batch forward, backward without gradients of weights,
+        gradients of weights, of adding gradients to those of earlier micro-batches; joules.
+    held
+        [U, 14] bytes: optimizer state, weights that have a copy in another format, what is computed
+        with, gradients, other; how much of the first two, of the next and of gradients is of
+        experts that ranks share; kept of a micro-batch until the backward pass; most beside it then
+        (see `held_by_unit`).
+    balanced
+        [U, 3] seconds by which stages are balanced: forward, backward, gradients of weights.
+    send_bytes
+        [U] bytes that cross a cut behind each unit (`chain.Unit`).
+    waited
+        [U, 2] what of the first two columns of `work` is no op, but waiting for exchanges.
+    tensor
+        Ranks that share every op.
+    played
+        The ops in order, by direction.
+    once_s
+        [U, 2] seconds of what is done once a step, before all else and after it.
+    crossing
+        What units read of others.
+    issued_s
+        [U] seconds in which the host launches the ops of a micro-batch.
+    besides
+        What units have besides the work of a micro-batch.
+    starts
+        [U] 1 where a layer begins, if stages have equally many layers; None: equal times.
+    around
+        [3, U, 3] forward, backward, backward without gradients of weights: seconds of the ops, of
+        it and of units behind it, before its first one that waits for another unit; seconds of the
+        ops of that unit after the one that it waits for; how many units away that is (0: it waits
+        for none).
+    """
+
+    work: Floats
+    held: Floats
+    balanced: Floats
+    around: Floats
+    waited: Floats
+    tensor: int
+    played: tuple[ScheduleTrace, ...]
+    once_s: Floats
+    crossing: Crossing
+    issued_s: Floats
+    send_bytes: Floats
+    besides: Overheads
+    starts: Floats | None = None
+    _cuts: dict[tuple[int, Pace | None], Ints] = field(default_factory=dict)
+
+    def cut(self, stages: int, pace: Pace | None = None) -> Ints:
+        """Return [stages + 1] the first unit of every stage, and the number of units."""
+        known = stages, pace
+        if known not in self._cuts:
+            of = np.arange(len(self.work) + 1)
+            if self.starts is not None:
+                of = np.append(np.flatnonzero(self.starts), len(self.work))
+                parts = balance([1.0] * (len(of) - 1), stages)
+            elif pace is None:
+                parts = balance(self.balanced.sum(axis=1).tolist(), stages)
+            else:
+                send_bytes = self.send_bytes.tolist()
+                parts = balance_step(self.balanced, stages, send_bytes, pace, self.besides)
+            self._cuts[known] = of[[p.first for p in parts] + [parts[-1].stop]].astype(np.int64)
+        return self._cuts[known]
+
+    def by_stage(self, cut: Ints) -> tuple[Floats, Floats]:
+        """Return `work` and `held` summed over the units of each stage: [stages, 5] and [., 14]."""
+        first = cut[:-1]
+        return np.add.reduceat(self.work, first), np.add.reduceat(self.held, first)
+
+    def seconds(self, direction: int) -> Floats:
+        """Return [U] what the blocks of a direction take of each unit."""
+        if direction == 0:
+            return self.work[:, FORWARD]
+        backward = self.work[:, BACKWARD]
+        return backward + self.work[:, WEIGHT_GRADIENT] if direction == 1 else backward
+
+    def linked_s(self) -> float:
+        """Return seconds of the units that all later ones wait for, forward and backward."""
+        both = np.ones(len(self.work), np.bool_)
+        seconds = np.zeros(len(self.work))
+        for direction in (0, 1):
+            around, n = self.around[direction], len(self.work)
+            u = n - 1 if direction == 0 else 0
+            on = np.zeros(n, np.bool_)
+            part = np.zeros(n)
+            part += self.seconds(direction)
+            while True:
+                on[u] = True
+                part[u] -= around[u, LEAD]
+                away = int(around[u, LINK])
+                if away == 0:
+                    break
+                v = u - away if direction == 0 else u + away
+                part[v] -= around[u, TRAIL]
+                u = v
+            both &= on
+            seconds += np.maximum(part, 0.0)
+        return float(seconds[both].sum())

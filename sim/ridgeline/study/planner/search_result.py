@@ -1,0 +1,211 @@
+"""Search result: the best plan, alternatives, and what was proven."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from ridgeline.errors import RidgelineError
+from ridgeline.parallel.plan.plan import Plan
+from ridgeline.units import show
+
+Objective = Literal["time", "energy", "cost"]
+
+
+def _text(fields: Mapping[str, Any]) -> str:
+    return ",".join(f"{name}={value}" for name, value in fields.items())
+
+
+@dataclass(frozen=True)
+class Replay:
+    """A plan that the engine has played.
+
+    Attributes
+    ----------
+    bound_s
+        What its step takes at least, by the screen.
+    said
+        The fields of the plan that its stack has to be told.
+    """
+
+    plan: Plan
+    step_time_s: float
+    energy_j: float
+    memory_bytes: int
+    fits: bool
+    bound_s: float
+    objective: float
+    said: Mapping[str, Any]
+
+    def __str__(self) -> str:
+        return _text(self.said)
+
+    @property
+    def shown(self) -> str:
+        """The plan in words of the command line, less what all plans of a search share."""
+        shared = ("global_batch", "precision")
+        return _text({n: v for n, v in self.said.items() if n not in shared}) or "data=1"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "plan": str(self),
+            "devices": self.plan.devices,
+            "step_time_s": self.step_time_s,
+            "samples_per_s": self.plan.global_batch / self.step_time_s,
+            "energy_j": self.energy_j,
+            "memory_bytes": self.memory_bytes,
+            "fits": self.fits,
+            "bound_s": self.bound_s,
+            "objective": self.objective,
+        }
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What it would take, where no plan fits into memory.
+
+    Attributes
+    ----------
+    least
+        Of the plans that bounds say are small, the one that needs the least memory.
+    devices
+        On so many of them some plan fits; None: on none of those tried, up to `most_devices`.
+    offloaded
+        The same plan with activations in the host's memory, where it then fits.
+    """
+
+    least: Replay
+    capacity_bytes: float
+    devices: int | None
+    most_devices: int
+    offloaded: Replay | None = None
+
+    def __str__(self) -> str:
+        plan = self.least.shown
+        text = (
+            f"{plan} needs {show(float(self.least.memory_bytes), 'B', 4)} of"
+            f" {show(self.capacity_bytes, 'B', 4)} a device; "
+        )
+        if self.offloaded is not None:
+            held, step = float(self.offloaded.memory_bytes), self.offloaded.step_time_s
+            text += f"with offload=all {show(held, 'B', 4)}, {show(step, 's', 4)} a step; "
+        if self.devices is not None:
+            return text + f"{self.devices} devices would do"
+        if self.most_devices > self.least.plan.devices:
+            return text + f"nothing was found that fits on up to {self.most_devices} devices"
+        return text + "it takes more devices, or larger ones"
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """The answer of a search.
+
+    Attributes
+    ----------
+    software, chosen_by
+        The stack that runs the plans, and who chose it (`plans.stack_choice.StackChoice`).
+    notes
+        What the stack leaves out of the search, and what it decides of every plan.
+    replays
+        All plans that were played and fit, the best first.
+    n_plans, n_dropped
+        How many are legal, and how many of them cannot fit into memory or be cut so.
+    n_too_full, n_unplayable
+        How many did not fit when they were played, and how many could not be played.
+    open_bound
+        The least bound of what was not played: at most this much better than the best could a plan
+        be; infinite where nothing is left.
+    screen_plans_per_s
+        How many plans a second the compiled screen took.
+    needs
+        What it would take, where no plan fits.
+    """
+
+    model: str
+    cluster: str
+    software: str
+    chosen_by: str
+    notes: tuple[str, ...]
+    devices: int
+    objective: Objective
+    replays: tuple[Replay, ...]
+    n_plans: int
+    n_dropped: int
+    n_too_full: int
+    n_unplayable: int
+    open_bound: float
+    screen_plans_per_s: float
+    seconds: float
+    needs: Needs | None = None
+
+    @property
+    def best(self) -> Replay:
+        """The best plan."""
+        if not self.replays:
+            where = f"{self.model} on {self.devices} devices of {self.cluster}"
+            if np.isfinite(self.open_bound):
+                raise RidgelineError(
+                    f"none of the {self.n_too_full} plans of {where} that were played fits into "
+                    "memory; others are left, which a greater limit plays"
+                )
+            if not self.n_plans:
+                raise RidgelineError(f"there is no plan of {where}")
+            needs = "more devices may do" if self.needs is None else self.needs
+            raise RidgelineError(
+                f"none of the {self.n_plans} plans of {where} fits into memory: {needs}"
+            )
+        return self.replays[0]
+
+    @property
+    def gap(self) -> float:
+        """How much better, as a share, a plan that was not played could be at most."""
+        return max(0.0, 1 - self.open_bound / self.best.objective)
+
+    @property
+    def proven(self) -> bool:
+        """Whether no other plan can be better."""
+        return self.open_bound >= self.best.objective
+
+    def pareto(self) -> tuple[Replay, ...]:
+        """Return the replayed plans that none beats in time, energy and memory at once."""
+        return pareto(self.replays)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain values."""
+        return {
+            "model": self.model,
+            "cluster": self.cluster,
+            "software": self.software,
+            "software_chosen_by": self.chosen_by,
+            "notes": list(self.notes),
+            "devices": self.devices,
+            "objective": self.objective,
+            "best": self.best.to_dict(),
+            "proven_optimal": self.proven,
+            "gap": self.gap,
+            "runners_up": [replay.to_dict() for replay in self.replays[1:]],
+            "pareto": [replay.to_dict() for replay in self.pareto()],
+            "n_plans": self.n_plans,
+            "n_cannot_fit": self.n_dropped,
+            "n_unplayable": self.n_unplayable,
+            "n_replayed": len(self.replays) + self.n_too_full,
+            "screen_plans_per_s": self.screen_plans_per_s,
+            "seconds": self.seconds,
+        }
+
+
+def pareto(replays: tuple[Replay, ...]) -> tuple[Replay, ...]:
+    """Return what none beats in step time, energy, memory and devices at once."""
+    rows = np.array(
+        [(r.step_time_s, r.energy_j, r.memory_bytes, r.plan.devices) for r in replays]
+    ).reshape(-1, 4)
+    kept = [
+        replay
+        for replay, row in zip(replays, rows, strict=True)
+        if not np.any(np.all(rows <= row, axis=1) & np.any(rows < row, axis=1))
+    ]
+    return tuple(kept)
