@@ -15,8 +15,8 @@ from ridgeline.errors import RidgelineError
 from ridgeline.network import collective, collectives, from_cluster, from_text
 from ridgeline.network.collectives import (
     ALGORITHMS,
-    Phase,
-    Schedule,
+    CollectiveSchedule,
+    SchedulePhase,
     all_gather_ring,
     all_reduce_ring,
     closed_form_time_s,
@@ -234,8 +234,8 @@ def test_algorithms_are_found_by_operation_and_name() -> None:
 
 
 def test_bytes_on_wire_adds_up_phases() -> None:
-    phases = (Phase(0.0, 2, {0: 1.5, 3: 1.0}), Phase(0.0, 3, {3: 2.0}))
-    assert Schedule("x", "y", 2, 1.0, phases).bytes_on_wire() == {0: 3.0, 3: 8.0}
+    phases = (SchedulePhase(0.0, 2, {0: 1.5, 3: 1.0}), SchedulePhase(0.0, 3, {3: 2.0}))
+    assert CollectiveSchedule("x", "y", 2, 1.0, phases).bytes_on_wire() == {0: 3.0, 3: 8.0}
 
 
 def measured() -> list[tuple[int, float, float]]:

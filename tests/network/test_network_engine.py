@@ -10,7 +10,7 @@ from network_machines import cluster, dgx1, switched
 from ridgeline.engine import ProgramBuilder, WorkPhase, run_reference
 from ridgeline.network import Topology, from_cluster, from_text
 from ridgeline.network.algorithm import DoesNotApplyError
-from ridgeline.network.collectives import ALGORITHMS, Schedule, closed_form_time_s
+from ridgeline.network.collectives import ALGORITHMS, CollectiveSchedule, closed_form_time_s
 
 TOPOLOGIES = [
     from_text("Ring(5, 3 GB/s, 700 ns)"),
@@ -24,7 +24,7 @@ TOPOLOGIES = [
 ]
 
 
-def played(schedules: list[Schedule], topology: Topology) -> float:
+def played(schedules: list[CollectiveSchedule], topology: Topology) -> float:
     """Play schedules side by side, each on a stream of its own; return when the last ends."""
     builder = ProgramBuilder()
     rank = builder.add_rank()

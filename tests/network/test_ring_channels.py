@@ -16,7 +16,7 @@ from ridgeline.hardware.load import load_cluster
 from ridgeline.hardware.node import Node
 from ridgeline.network import Topology, from_cluster, from_text
 from ridgeline.network.collectives import (
-    Schedule,
+    CollectiveSchedule,
     all_gather_ring,
     all_reduce_ring,
     closed_form_time_s,
@@ -71,7 +71,9 @@ def check_data(topology: Topology, ranks: tuple[int, ...], seed: int = 0) -> Non
         assert wire == pytest.approx(data.bytes_on_link)
 
 
-def check_conservation(topology: Topology, ranks: tuple[int, ...], schedule: Schedule) -> None:
+def check_conservation(
+    topology: Topology, ranks: tuple[int, ...], schedule: CollectiveSchedule
+) -> None:
     """Each device sends and receives 2(n-1)/n of the buffer; no other vertex keeps anything."""
     n = len(ranks)
     balance = np.zeros(topology.n_vertices)

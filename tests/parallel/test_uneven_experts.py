@@ -81,12 +81,12 @@ def test_links_carry_what_each_rank_gets(cluster: str, ranks: int, fuller: float
     group = np.arange(ranks)
     even = schedule_of("all-to-all", topology, group, size).bytes_on_wire()
     uneven = schedule_of(f"all-to-all {way}:{fuller!r}", topology, group, size).bytes_on_wire()
-    assert set(uneven) == set(even)
+    assert set(uneven) <= set(even)  # a rank that gets nothing has no flow
     devices = topology.devices[:ranks].tolist()
     for rank, device in enumerate(devices):
         for ends, found in ((topology.target, into), (topology.source, out)):
             mine = [link for link in even if int(ends[link]) == device]
-            carried = sum(uneven[link] for link in mine) / sum(even[link] for link in mine)
+            carried = sum(uneven.get(link, 0.0) for link in mine) / sum(even[link] for link in mine)
             assert carried == pytest.approx(found[rank] / (size * (ranks - 1) / ranks), rel=1e-6)
 
 

@@ -423,7 +423,7 @@ def _steps(
     keeps: dict[str, set[str]] = {}
     for here, node, tag in path:
         match tag:
-            case "ImportedStorage":
+            case "Storage":
                 new = source.word(node.get("component"), (*here, "component"))
                 for tensor in source.items(node.get("tensors"), (*here, "tensors")):
                     keeps.setdefault(new, set()).add(str(tensor))
