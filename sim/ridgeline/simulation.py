@@ -100,7 +100,7 @@ def simulate(
         How the step is distributed; its ``global_batch`` is the samples of the step.
     software
         The program that runs the step: a `Stack`, or a name or path for it. None: the usual one of
-        the machine or of the network (`plans.stack_choice`), else the bound ``ideal``.
+        the machine or of the network (`plan.stack_choice`), else the bound ``ideal``.
     fold
         Simulate one of each class of equivalent ranks; False simulates every rank.
     reference

@@ -19,7 +19,7 @@ def price_rows(program: Program) -> tuple[Records, Records, Records]:
     -------
     rows, legs, uses
         Tables of ROW (one for each cost row), LEG and USE; without the uses of resources that
-        never hold a flow back (`pruning`).
+        never hold a flow back (`bottleneck_pruning`).
     """
     p = program
     rows = np.zeros(len(p.phase_ptr) - 1, ROW)

@@ -163,7 +163,7 @@ def at_rate(
     share
         Of the cycles, those in which arrays are fed.
     held
-        As in `Machine`.
+        As in `MappingMachine`.
     padding
         Bytes of b that are moved for each of its own: counted evenly over its elements.
     """
@@ -258,7 +258,7 @@ def moved_by(found: Mapped, machine: MappingMachine, rest: float) -> dict[str, O
 
 
 Sizes = tuple[float, float, float, float]
-"""Bytes as in `Moved`."""
+"""Bytes as in `OperandBytes`."""
 
 
 def _spread(

@@ -21,7 +21,7 @@ transformed back. Each pass over memory comes by itself; few filters do not fill
 Fast training of convolutional networks through FFTs, ICLR 2014), so that they have a share of their
 own; the direct kernels are there beside these, too.
 
-*Work space* (`convolution_algorithms`) may be limited (`Op.workspace_bytes`), and a library may be
+*Work space* (`cudnn_fp32_conv`) may be limited (`Op.workspace_bytes`), and a library may be
 too old for transforms: where these are not there, or their spectra, images or columns do not fit, a
 kernel without is taken.
 """

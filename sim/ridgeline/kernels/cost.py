@@ -98,7 +98,7 @@ class OpCost:
         Of a product on processors that share output tiles: the tile.
     kept_bytes
         Memory level -> bytes of operands that it has kept from other ops, so that they pass no
-        level behind it (`residence`).
+        level behind it (`cache_residency`).
     saved_j
         Component of the energy -> joules by which its events take less than by the energy table,
         since clock and voltage are below full ones under a power limit (`clock`).

@@ -42,7 +42,8 @@ class Alike:
     format
         Whose kernels do a contraction (`Format.kernels`).
     found
-        In which of the caches that keep tensors it finds its operands (`residence`); None: in none.
+        In which of the caches that keep tensors it finds its operands (`cache_residency`); None:
+        in none.
     kernels
         How many one after the other do it.
     launched

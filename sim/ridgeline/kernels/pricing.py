@@ -56,8 +56,8 @@ def price(
     search
         How a mapping is searched for, where the device has buffers that need one.
     found
-        In which of the caches that keep tensors the op finds its operands (`residence`); None: each
-        comes from the farthest memory.
+        In which of the caches that keep tensors the op finds its operands (`cache_residency`);
+        None: each comes from the farthest memory.
 
     Raises
     ------

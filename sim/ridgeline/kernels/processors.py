@@ -61,7 +61,7 @@ _CHANNEL_MULTIPLE = 8
 
 
 class OneKernel(NamedTuple):
-    """One way to do a contraction (by its place in `filtering.variants`), tile, parts of sums."""
+    """Way to do a contraction (place in `conv_algorithms.variants`), tile, parts of sums."""
 
     variant: int
     tile: tuple[int, int]
@@ -111,7 +111,7 @@ def in_waves(
     search: SearchOptions = FAST,
     only: OneKernel | None = None,
 ) -> list[EngineTime]:
-    """Output tiles in waves over the device's processors (see `waves`).
+    """Output tiles in waves over the device's processors (see `wave_quantization`).
 
     The processors are the instances of the nearest memory level. Full, they run at the share of
     the peak that microbenchmarks of this class of op reach. The products of a recurrence depend on
@@ -402,7 +402,7 @@ def _by_library(
 class _Menu(NamedTuple):
     """What a library has kernels for: tiles of the output, and parts of a sum at least so long.
 
-    And how many tiles of each kind a processor has at a time; (): as `waves` has it.
+    And how many tiles of each kind a processor has at a time; (): as `wave_quantization` has it.
     """
 
     tiles: tuple[tuple[int, int], ...] = TILES

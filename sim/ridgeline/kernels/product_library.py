@@ -1,13 +1,14 @@
 """Libraries of matrix products by generation of the hardware: `product_libraries.yaml`.
 
-What a library's kernels lose besides whole tiles and waves (`waves.KernelLaw`) is the same for all
-devices of one kind of engine, and was fitted across devices; which tiles there are, how its kernels
-slice sums, and the share of the peak that full tiles reach at full clock, is of a generation. An
-engine names its library (`Engine.library`). So a device that was never measured has a prediction
-from its data sheet; where it was measured, rows of its own in `achievable` replace the share of the
-peak that large products sustain. Short products do not draw the design power: they run at full
-clock, and `sustained` bounds the rate of useful work alone. Latencies are in cycles: they follow
-the clock, which is what the memory of all processors gives over 128 B a cycle and processor.
+What a library's kernels lose besides whole tiles and waves (`wave_quantization.KernelLaw`) is the
+same for all devices of one kind of engine, and was fitted across devices; which tiles there are,
+how its kernels slice sums, and the share of the peak that full tiles reach at full clock, is of a
+generation. An engine names its library (`Engine.library`). So a device that was never measured has
+a prediction from its data sheet; where it was measured, rows of its own in `achievable` replace
+the share of the peak that large products sustain. Short products do not draw the design power:
+they run at full clock, and `sustained` bounds the rate of useful work alone. Latencies are in
+cycles: they follow the clock, which is what the memory of all processors gives over 128 B a cycle
+and processor.
 """
 
 from __future__ import annotations

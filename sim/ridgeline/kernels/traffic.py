@@ -27,7 +27,7 @@ from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass
 
 WAVES = frozenset({"tensor-core", "vector"})
-"""Kinds of engines whose processors take output tiles in waves (`waves`)."""
+"""Kinds of engines whose processors take output tiles in waves (`wave_quantization`)."""
 _TILE_SHARE = 0.5  # of the registers: accumulators; the rest is for operands, addresses, buffers
 
 
@@ -95,10 +95,10 @@ class Operands:
         Of the last cache before the farthest memory.
     unheld
         Shares of a, b and the rest that the engine's own memories do not hold, where the whole
-        network decides it (`residence`); None: nothing is known of it.
+        network decides it (`cache_residency`); None: nothing is known of it.
     kept
         Bytes that do not pass the farthest memory, since a level before it has kept them from other
-        ops (`residence`).
+        ops (`cache_residency`).
     grouped
         Whether waves of tiles have the best shape and follow each other in groups (`panel_trips`).
     """

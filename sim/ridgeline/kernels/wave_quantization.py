@@ -325,7 +325,7 @@ def best_blockings(jobs: Sequence[TileProblem]) -> list[Blocking]:
 def best_blocking(
     gemm: Gemm, a_bytes: float, b_bytes: float, floor_s: float, machine: WaveMachine
 ) -> Blocking:
-    """Choose tile and split of a product; see `Job`."""
+    """Choose tile and split of a product; see `TileProblem`."""
     return best_blockings([TileProblem(gemm, a_bytes, b_bytes, floor_s, machine)])[0]
 
 

@@ -92,7 +92,7 @@ class Algorithm:
         ranks
             Distinct ranks of the topology. A single rank has nothing to do.
         size_bytes, parts
-            See `Group`.
+            See `CollectiveGroup`.
 
         Raises
         ------

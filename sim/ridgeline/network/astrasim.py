@@ -16,8 +16,9 @@ What differs from this package's own model, and why it is kept apart:
   as fast as if it were alone, and takes those that wait in the order in which they came.
 
 Exact for the congestion-unaware backend (astra-sim 518bd51, analytical backend 599a047) in any
-number of dimensions; with `System.stores` for the congestion-aware one in one dimension, but for a
-direct exchange where messages share links, and within 0.1 % where several chunks are active.
+number of dimensions; with `AstraSimSystem.stores` for the congestion-aware one in one dimension,
+but for a direct exchange where messages share links, and within 0.1 % where several chunks are
+active.
 """
 
 from __future__ import annotations

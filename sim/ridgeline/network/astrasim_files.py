@@ -1,4 +1,4 @@
-"""ASTRA-sim's input files: a network (YAML) becomes a topology, a system (JSON) a `System`."""
+"""ASTRA-sim's input files: network (YAML) to topology, system (JSON) to `AstraSimSystem`."""
 
 from __future__ import annotations
 

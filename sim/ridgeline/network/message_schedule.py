@@ -1,7 +1,7 @@
 """Message schedule of a collective, rank to rank and round by round, on any network.
 
-An algorithm writes a `Script` once. Two things are made of it: the `Schedule` that the engine plays
-(`ridgeline.network.routed`), and, in the tests, the movement of real data.
+An algorithm writes a `MessageSchedule` once. Two things are made of it: the `CollectiveSchedule`
+that the engine plays (`ridgeline.network.routed`), and, in the tests, the movement of real data.
 
 The payload is a row of *slots*. A message carries `count` slots from `first` on, which wrap round
 inside a *span* of slots: a step that is repeated moves on by `shift` slots each time, so that the
@@ -33,7 +33,7 @@ class MessageRounds:
     Attributes
     ----------
     source, target
-        [M] positions in the group (or, for switches that reduce, in `Script.vertices`).
+        [M] positions in the group (or, for switches that reduce, in `MessageSchedule.vertices`).
     first, count
         [M] the slots that are sent.
     base, span

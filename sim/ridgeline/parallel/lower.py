@@ -170,7 +170,7 @@ def lower(
     graph
         Training graph of one micro-batch.
     plan
-        As it is run (`plans.resolved`); a plan alone is run by a program without costs.
+        As it is run (`plan.resolved`); a plan alone is run by a program without costs.
     fold
         Simulate one of each class of equivalent ranks (True), or every rank.
 
@@ -278,7 +278,7 @@ def unlike_ranks(kind_of_rank: Ints, faults: Faults) -> Ints:
         return kind_of_rank
     factor = np.ones(len(kind_of_rank))
     for rank, times in faults.slow:
-        if rank < len(factor):  # others are refused where they are slowed (`faulty`)
+        if rank < len(factor):  # others are refused where they are slowed (`slow_ranks`)
             factor[rank] *= times
     _, number = np.unique(np.stack((kind_of_rank, factor)), axis=1, return_inverse=True)
     return number.ravel().astype(np.int64)

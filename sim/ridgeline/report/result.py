@@ -39,7 +39,7 @@ class Details:
     timeline: Timeline
     feed: InputPipeline | None = None
     chosen_by: str = "you"
-    """Who chose the software stack (`plans.stack_choice`)."""
+    """Who chose the software stack (`plan.stack_choice`)."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ _shelf = Shelf(("software",), "ridgeline.software:load_software")
 
 
 class _Catalogue(ModuleType):
-    """Module with the stacks that ship as attributes and items (`shelves.Shelf`)."""
+    """Module with the stacks that ship as attributes and items (`catalog_attrs.Shelf`)."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_shelf, name)

@@ -73,7 +73,7 @@ class Point(Replaceable):
     ----------
     model, cluster, software
         Names in the catalogue, or paths. Without a name of software it is the usual one of the
-        machine or the network (`plans.stack_choice`).
+        machine or the network (`plan.stack_choice`).
     plan
         Fields of the plan.
     overrides

@@ -67,7 +67,7 @@ def axes_of(loops: Gemm | Conv, pass_: Pass, granule: int) -> tuple[Ints, Ints, 
     Returns
     -------
     axes, touches, elements
-        As `choices` and `pipeline.Shape` want them.
+        As `tilings` and `pipeline.Shape` want them.
     """
     axes = np.zeros((4, AXIS_FIELDS), np.int64)
     axes[:, TIMES] = axes[:, GRANULE] = 1

@@ -307,7 +307,7 @@ def least_s(chosen: Ints, sums: Floats, turns: Floats, engine: TileEngine, most:
     chosen
         [axis], rows of `sums` and `turns`.
     sums, turns
-        Sums over the tiles of each tiling, see `choices`; their folds, see `write_turns`.
+        Sums over the tiles of each tiling, see `tilings`; their folds, see `write_turns`.
     most
         Arrays that a tile can use.
     """

@@ -18,7 +18,7 @@ from ridgeline._jit import kernel, kernel_call, kernel_part
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
-# Columns of the table of axes (`pack.py`): positions of dimensions, and the numbers of `Axis`.
+# Columns of the table of axes (`pack.py`): positions of dimensions, numbers of `OperandAxis`.
 DIM, WINDOW, EXTENT, STRIDE, DILATION, PADDING = range(6)
 
 

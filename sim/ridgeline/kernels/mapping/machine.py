@@ -47,7 +47,7 @@ class Split(NamedTuple):
 
 
 class Buffer(NamedTuple):
-    """A level of buffers, and the way between it and the level behind; as in `Machine`.
+    """A level of buffers, and the way between it and the level behind; as in `MappingMachine`.
 
     Attributes
     ----------

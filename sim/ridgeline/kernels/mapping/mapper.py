@@ -259,7 +259,7 @@ def _lacking(job: MappingProblem, machine: MappingMachine, depth: int) -> str:
 
 @lru_cache(maxsize=64)
 def _listing(jobs: tuple[Contraction, ...], granule: int, density: int) -> Listing:
-    """Describe contractions as `many.best_of_each` wants them."""
+    """Describe contractions as `batched.best_of_each` wants them."""
     axes, touches, elements = zip(*(axes_of(*job, granule) for job in jobs), strict=True)
     described = np.array(axes)
     return Listing(described, np.array(touches), np.array(elements), *list_each(described, density))

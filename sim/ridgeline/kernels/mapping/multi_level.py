@@ -80,7 +80,7 @@ class MultiLevelSearch:
     levels
         From far to near.
     densities
-        How many tilings are listed on the farther levels, and on the nearest; see `choices`.
+        How many tilings are listed on the farther levels, and on the nearest; see `tilings`.
     """
 
     levels: tuple[BufferLevel, ...]

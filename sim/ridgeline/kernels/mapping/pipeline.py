@@ -1,7 +1,7 @@
 """One tiling and loop order of a matrix product: its time, stalls, traffic and energy.
 
 The tiles of the outer level run through the buffers of the inner one by the closed form of
-`stalls`; the sum over tiles runs over representatives (`choices`), each as often as it stands for
+`stalls`; the sum over tiles runs over representatives (`tilings`), each as often as it stands for
 a tile, so that its cost does not grow with the number of tiles.
 """
 

@@ -1,6 +1,6 @@
 """Search for the best tiling and loop order: branch and bound, complete in its space.
 
-The space is every combination of the tilings that `choices` lists for m, n, k and the batch, times
+The space is every combination of the tilings that `tilings` lists for m, n, k and the batch, times
 every order of the loops over m, n and k; the loop over the batch, which every operand depends on,
 is outermost. Combinations are played exactly in the order of their bounds (`space`), until the next
 bound is above the best found.
@@ -162,9 +162,9 @@ def best(
     Parameters
     ----------
     axes
-        [4, AXIS_FIELDS], see `choices`.
+        [4, AXIS_FIELDS], see `tilings`.
     density
-        How many tilings of each axis, see `choices`.
+        How many tilings of each axis, see `tilings`.
     goal
         What is to be least.
     pruned

@@ -5,8 +5,9 @@ A combination is bounded from below by
     time >= max(first load + least computing + stalls + last store, bytes moved / bandwidth)
 
 where the bytes follow in closed form from which loop is innermost. They, and what fits, are
-products of one factor for each axis (`Space.factors`). While the innermost loop turns, tiles are
-computed and others moved: what moving them takes longer is stalls. `least` has the bounds.
+products of one factor for each axis (`TilingSpace.factors`). While the innermost loop turns, tiles
+are computed and others moved: what moving them takes longer is stalls. `time_bounds` has the
+bounds.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ class Bounded(NamedTuple):
     Attributes
     ----------
     names
-        The numbers of the tilings of the four axes beside each other, `Space.bits` each, the last
-        one lowest; below them two bits for the axis (m, n, k) of the innermost loop.
+        The numbers of the tilings of the four axes beside each other, `TilingSpace.bits` each, the
+        last one lowest; below them two bits for the axis (m, n, k) of the innermost loop.
     ends_s
         First load and last store, at least.
     moved

@@ -53,7 +53,7 @@ TIME, ENERGY, PRODUCT = range(3)
 
 
 class Charges(NamedTuple):
-    """What a layout is ranked by: `machine.Prices`, of words."""
+    """What a layout is ranked by: `machine.LayoutPrices`, of words."""
 
     near_cycles: float
     far_cycles: float

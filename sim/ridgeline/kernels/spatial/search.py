@@ -74,7 +74,7 @@ class FoundLayout:
 def best_layout(
     nest: ConvolutionNest, elements: Elements, constraints: Constraints = FREE
 ) -> FoundLayout:
-    """Find the best layout by `Prices.objective`; equal ones go by `Found.rank`.
+    """Find the best layout by `LayoutPrices.objective`; equal ones go by `FoundLayout.rank`.
 
     Raises
     ------

@@ -174,7 +174,7 @@ def following(
     stationary
         Whether it is the result that stays in the cells (os).
     latencies
-        `Schedule`'s hop_row, hop_col and mac_latency.
+        `FoldSchedule`'s hop_row, hop_col and mac_latency.
     """
     hop_row, hop_col, mac_latency = latencies
     row_folds, column_folds = folds(height, rows), folds(width, columns)

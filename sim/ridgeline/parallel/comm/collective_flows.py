@@ -34,7 +34,7 @@ class StageCollective(NamedTuple):
     Attributes
     ----------
     op, size_bytes
-        As `chosen.schedule_of`.
+        As `collective_selection.schedule_of`.
     groups
         [G, n] ranks.
     """

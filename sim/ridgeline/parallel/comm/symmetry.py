@@ -18,7 +18,7 @@ links of its nodes let it be, need no more than their bandwidth together. They h
 on large fabrics they are all that differs between nodes.
 
 What a step sends is known when it is written. So a `Symmetry` starts from what steps of the plan
-usually send (`usual_calls`), and is asked for every call that is written; one that it is not
+usually send (`usual_collectives`), and is asked for every call that is written; one that it is not
 equitable for is added, and the step is written again (`Symmetry.missed`).
 """
 
@@ -100,7 +100,7 @@ class Symmetry:
     Parameters
     ----------
     calls
-        What steps of the plan usually send (`usual_calls`).
+        What steps of the plan usually send (`usual_collectives`).
     most
         Classes of places that can be afforded. Where there are more, all places with ranks of the
         same kinds are taken as one class, and for each call the slowest flow of a class stands for
@@ -468,7 +468,7 @@ def symmetry_of(
     most, kind_of_rank
         As in `Symmetry`.
     wraps, offloads
-        As in `usual_calls`.
+        As in `usual_collectives`.
     """
     most = min(most, len(mesh.replica(0)))
     kinds = b"" if kind_of_rank is None else kind_of_rank.tobytes()

@@ -47,7 +47,7 @@ class RankGroup:
         Which of so many replicas of the stage it is, whose turn is every so many micro-batches;
         None: all replicas go in lock step, each with micro-batches of its own.
     carried
-        Slots of a step that it does at the beginning of the next (`Schedule.carried`).
+        Slots of a step that it does at the beginning of the next (`PipelineSchedule.carried`).
     ranks
         Numbers of the simulated ranks in the program.
     """

@@ -2,7 +2,7 @@
 
 Tasks, their order and what waits for what follow from graph, plan and network. How long anything
 takes follows from the device, so the points of a study that vary only its speeds share a draft and
-fill its open cost rows (`prices`).
+fill its open cost rows (`op_pricer`).
 """
 
 from __future__ import annotations

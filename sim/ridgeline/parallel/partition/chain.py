@@ -128,7 +128,7 @@ def layers(graph: Graph, found: Sequence[Unit], *, ends: bool) -> list[tuple[int
 
 
 def layer_starts(graph: Graph, found: Sequence[Unit], *, ends: bool) -> list[int]:
-    """Return the first unit of each repeated layer of a network (`recomputing.blocks`).
+    """Return the first unit of each repeated layer of a network (`checkpointing.blocks`).
 
     What is no layer goes with the one before it, and what comes before all with the first; with
     `ends`, what comes before and after all layers is as another layer at either end.

@@ -1,7 +1,7 @@
 """What a step has besides the work of its micro-batches, unit by unit of the chain of its ops.
 
 Copies of weights, updates and sums of gradients, and the host that issues ops. Where a pipeline is
-cut decides which stage has how much of it (`step_cuts`). What replicas share of it, and how fast
+cut decides which stage has how much of it (`played_cuts`). What replicas share of it, and how fast
 they send it, is of a plan (`Replicas`); the rest is of the ops (`Overheads`).
 """
 
@@ -155,7 +155,7 @@ def overheads_of(
     Parameters
     ----------
     home
-        [ops] unit of every op (`places`).
+        [ops] unit of every op (`stage_of`).
     experts
         Weights, and copies of them, of experts that ranks share.
     """
@@ -295,7 +295,7 @@ def _issued_s(
 
 
 class OfParts(NamedTuple):
-    """What every part of a chain would have besides its work, as `step_cuts` takes it."""
+    """What every part of a chain would have besides its work, as `played_cuts` takes it."""
 
     once: Floats
     how: Ints

@@ -53,7 +53,7 @@ class Room:
     activation_bytes
         Of every layer, for one micro-batch.
     in_flight
-        Of every stage, how many micro-batches it holds (`Schedule.in_flight`).
+        Of every stage, how many micro-batches it holds (`PipelineSchedule.in_flight`).
     """
 
     capacity_bytes: float
@@ -194,7 +194,7 @@ def balance_step(
     pace: Pace,
     besides: Overheads | None = None,
 ) -> tuple[StageLayers, ...]:
-    """Cut a chain of N layers into parts so that the step is as short as can be (`step_cuts`).
+    """Cut a chain of N layers into parts so that the step is as short as can be (`played_cuts`).
 
     Parameters
     ----------
@@ -250,7 +250,7 @@ def shortest_share(
 
 
 class _Played(NamedTuple):
-    """What pipelines are played by: parameters of `step_cuts.step_s` in its order."""
+    """What pipelines are played by: parameters of `played_cuts.step_s` in its order."""
 
     until: Floats
     issued: Floats
@@ -288,7 +288,7 @@ def _played(
 
 @lru_cache(maxsize=64)
 def _slots(name: str, stages: int, micro_batches: int, chunks: int) -> tuple[Ints, Ints]:
-    """Return the slots of one or two runs of a pipeline (`step_cuts`).
+    """Return the slots of one or two runs of a pipeline (`played_cuts`).
 
     Two where there are so many micro-batches, or the pipeline never ends, that their pace tells of
     the others.

@@ -1,7 +1,7 @@
 """Fields that have left `Plan` for a stack, a machine or a network: still read, with a note.
 
 A plan that names one keeps it as a replacement of the new field (`Plan.moved`), which
-`plans.resolved` applies. This reading ends with the next release.
+`plan.resolved` applies. This reading ends with the next release.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ class Plan(Strict):
 
     ``global_batch`` samples are shared evenly by the data-parallel ranks; each works through its
     share in micro-batches, whose gradients it accumulates. What the program does besides is a
-    `software.Stack`, whose defaults fill fields that a plan leaves open (`plans.resolved`).
+    `software.Stack`, whose defaults fill fields that a plan leaves open (`plan.resolved`).
     """
 
     global_batch: int = Field(ge=1, le=MOST_SAMPLES)
@@ -179,7 +179,7 @@ class Plan(Strict):
 
     @property
     def moved(self) -> Mapping[str, Any]:
-        """Fields given by names that have left `Plan`, by their new path (`plans.moved_fields`)."""
+        """Fields given by names that have left `Plan`, by their new path (`plan.moved_fields`)."""
         return self._moved
 
     @model_validator(mode="before")

@@ -1,7 +1,7 @@
 """Shard a training graph over the devices of one dimension of the plan, for any network.
 
 The graph is walked once, forward and backward pass alike. Each op is divided by one of its labels
-(`labels`), or done whole by every device. From that follows how every tensor is laid out: whole on
+(`axes`), or done whole by every device. From that follows how every tensor is laid out: whole on
 every device, divided along one dimension, or a partial sum. Where an op needs an operand in another
 layout than it has, a collective is put in: that is the only place where communication comes from.
 

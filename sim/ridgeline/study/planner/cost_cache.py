@@ -59,7 +59,7 @@ class OpCosts(NamedTuple):
     seconds, added_s
         [ops] of a micro-batch; of adding its gradients to those of earlier ones.
     work, balanced, waited, once_s, besides
-        Of the units of `told`, as `Group`.
+        Of the units of `told`, as `PlanClass`.
     """
 
     told: RepresentativeGraph

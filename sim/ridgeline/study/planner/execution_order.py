@@ -315,7 +315,7 @@ def _links(
     """Return, of every unit, the nearest other one whose work the first op that waits waits for.
 
     [units, 5]: how far it is; the places of the op and of the one that it waits for among the
-    events of their units; bytes, as `Played.sent`.
+    events of their units; bytes, as `ScheduleTrace.sent`.
     """
     graph, home = told.graph, taken.home
     found = np.zeros((len(told.parts), 5))

@@ -1,9 +1,9 @@
 """Lower bounds of step time over the whole plan space, as arrays.
 
 `screen` is the compiled closed form over all plans: of a pipeline it only knows the sums over all
-units; `Staged` (`staged`) knows the stages. Both leave out what can only add to the engine's answer
-(waiting for messages, shared links, launches of what is done once a step), so neither is ever above
-it.
+units; `Staged` (`stage_bounds`) knows the stages. Both leave out what can only add to the engine's
+answer (waiting for messages, shared links, launches of what is done once a step), so neither is
+ever above it.
 
 A micro-batch takes x_s on stage s, and M of them pass each stage one after the other; before the
 first one the stages before have to be passed forward, after the last one backward. So
@@ -63,7 +63,7 @@ def totals_of_more(work: Floats, waited: Floats) -> Floats:
     Parameters
     ----------
     work, waited
-        As `Group`.
+        As `PlanClass`.
     """
     known = np.zeros(len(TOTALS) - HELD)
     known[: ENERGY + 1] = work.sum(axis=0)

@@ -2,8 +2,8 @@
 
 Every stage plays its blocks in the order of the schedule. A block begins when the one before has
 ended and waits for the message of another part, which is sent when its op there has ended and when
-the message before has arrived. Both are longest paths (`passing`), so no step of the engine, which
-only adds to them, ends earlier.
+the message before has arrived. Both are longest paths (`stage_max_plus`), so no step of the
+engine, which only adds to them, ends earlier.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def played_s(  # type: ignore[no-untyped-def]
     sent_s, gather_s
         [2, P] seconds of the message; what is done with it when it has come, before it is read.
     end, queue, made
-        [3, 3, P, 3] rows (`passing.rows`) of every phase: of the first micro-batch, of all others,
-        of the block that is played last; those of `made` by the part that waits.
+        [3, 3, P, 3] rows (`stage_max_plus.rows`) of every phase: of the first micro-batch, of all
+        others, of the block that is played last; those of `cost_cache` by the part that waits.
     ends, queues
         [K] written: when a stage has ended its blocks, and its queue.
     """

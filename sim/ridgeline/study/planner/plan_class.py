@@ -17,7 +17,7 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 FORWARD, BACKWARD, WEIGHT_GRADIENT, ACCUMULATE, ENERGY = range(5)
-"""Columns of `Group.work`."""
+"""Columns of `PlanClass.work`."""
 
 
 @dataclass(frozen=True)

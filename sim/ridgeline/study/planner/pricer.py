@@ -114,7 +114,7 @@ class Groups:
         return self._groups[key]
 
     def held_undivided(self, micro_batch: int, recompute: Mode, expert: int) -> Floats:
-        """Return [9] what all units together hold, divided by experts alone, as `Group.held`.
+        """Return [9] what all units together hold, divided by experts alone, as `PlanClass.held`.
 
         Activations are in proportion to the samples, but for what has none of them.
         """
@@ -383,7 +383,7 @@ class Groups:
         self, op: Op, graph: Graph, key: Key, gradients: frozenset[str],
         costs: OnKinds, alone_s: float,
     ) -> list[float]:  # fmt: skip
-        """Return what an op of a micro-batch takes: a row of `Group.work`."""
+        """Return what an op of a micro-batch takes: a row of `PlanClass.work`."""
         work = [0.0] * 5
         time_s = alone_s
         if op.kind in COLLECTIVES:

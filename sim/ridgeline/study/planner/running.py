@@ -179,7 +179,7 @@ class Running:
     def folds(self, key: Key) -> int:
         """Return how many devices share the features of an expert by the stack's default.
 
-        As `plans.resolved` fills the field: where a plan does not go with it, it is left out.
+        As `plan.resolved` fills the field: where a plan does not go with it, it is left out.
         """
         features = self.stack.plan.expert_tensor_parallel or 0
         if not features or key.expert == 1 or key.grid is not None or key.images != (1, 1):

@@ -87,7 +87,7 @@ class Searcher:
         )  # fmt: skip
 
     def only(self, dimension: str) -> Searcher:
-        """Return the search of plans that use this dimension alone (`Space.only`).
+        """Return the search of plans that use this dimension alone (`PlanSpace.only`).
 
         What either of both prices the other need not price again.
         """
@@ -174,7 +174,7 @@ class Searcher:
 
     @cached_property
     def holders(self) -> Ints:
-        """[P] ranks that hold the same of some weights, at most; `Space.holders` if none fold."""
+        """[P] most ranks that hold the same weights; `PlanSpace.holders` if none fold."""
         s = self.space
         return np.where(self.folded, s.holders * s.tensor, s.holders)
 
@@ -445,7 +445,7 @@ def search(
         Replay at most so many plans that fit, and four times as many in all; None: until the best
         is proven.
     alone
-        Consider only plans that divide the step by this dimension (`Space.only`).
+        Consider only plans that divide the step by this dimension (`PlanSpace.only`).
     advise
         Where no plan fits, look for what it would take.
     context
@@ -463,7 +463,7 @@ def search(
     Raises
     ------
     RidgelineError
-        As `searcher`. Where no plan fits, `Found.best` raises.
+        As `searcher`. Where no plan fits, `SearchResult.best` raises.
     """
     began = time.perf_counter()
     one = searcher(

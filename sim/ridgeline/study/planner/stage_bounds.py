@@ -51,7 +51,7 @@ class Staged:
     issued_s
         In which the host launches the ops of one micro-batch, on the stage that has most.
     held
-        As `Group`, but by stage: [chunks, stages, 14].
+        As `PlanClass`, but by stage: [chunks, stages, 14].
     beside
         [3, stages] what an op of the first backward pass has beside what is kept, at least: no
         sharding, of gradients, of weights too.

@@ -35,11 +35,11 @@ def waits_of(part, reader, maker, source, sent, first, waits, of, size):  # type
     Parameters
     ----------
     part, reader, maker, source, sent
-        [U] part of every unit; as `Played`.
+        [U] part of every unit; as `ScheduleTrace`.
     first, waits, of
         [P] written: the op (event), the op that it waits for, the part of that one; -1: none.
     size
-        [P, 2] written: bytes, as `Played.sent`.
+        [P, 2] written: bytes, as `ScheduleTrace.sent`.
     """
     first[:], waits[:], of[:], size[:] = -1, -1, -1, 0.0
     for u in range(len(part)):
@@ -64,7 +64,7 @@ def bucketed(  # type: ignore[no-untyped-def]
     wanted
         [2] which of all weights, and those of experts that ranks share, are moved.
     kind, unit, value, shared, tied, part
-        As `Played`; [U] part of every unit.
+        As `ScheduleTrace`; [U] part of every unit.
     least
         Bytes that close a bucket.
     after
@@ -130,7 +130,7 @@ def rows(  # type: ignore[no-untyped-def]
     Parameters
     ----------
     kind, unit, value, added_s, shared, part
-        As `Played`; [U] part of every unit.
+        As `ScheduleTrace`; [U] part of every unit.
     later
         Whether gradients are added to those of earlier micro-batches.
     first

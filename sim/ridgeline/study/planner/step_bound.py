@@ -81,7 +81,7 @@ all data-parallel ranks ("data"), or between those that have the same experts ("
 
 
 class _Rows(NamedTuple):
-    """Longest paths through a block of every part, see `passing.rows`; `made` by who waits."""
+    """Longest paths through a block of every part (`stage_max_plus.rows`); `made` by who waits."""
 
     end: Floats
     queue: Floats
@@ -89,7 +89,7 @@ class _Rows(NamedTuple):
 
 
 class _Moved(NamedTuple):
-    """Buckets of what moves between replicas in one direction, see `passing.bucketed`.
+    """Buckets of what moves between replicas in one direction, see `stage_max_plus.bucketed`.
 
     `seconds`: [E] of the collective of the bucket that is there; 0: none is.
     """
@@ -197,7 +197,7 @@ class Timed:
     def _with_replicas(
         self, backward: int, adds: bool, last: bool, shares: RankShares, time_of: TimeOf
     ) -> list[list[_Rows]]:
-        """Return the rows of every phase, as `recurrence.played_s` takes them."""
+        """Return the rows of every phase, as `pipeline_recurrence.played_s` takes them."""
         beyond = 1 < shares.expert < shares.data
         wanted = np.array([True, beyond or shares.expert == 1])
 

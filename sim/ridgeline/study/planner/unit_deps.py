@@ -16,7 +16,7 @@ DIRECTIONS = 3
 
 
 def links(graph: Graph, home: Ints, time_s: Floats) -> Floats:
-    """Return which unit each one waits for in a micro-batch: see `Group.around`."""
+    """Return which unit each one waits for in a micro-batch: see `PlanClass.around`."""
     n = int(home.max(initial=0)) + 1
     around = np.zeros((DIRECTIONS, n, 3))
     for direction in range(DIRECTIONS):

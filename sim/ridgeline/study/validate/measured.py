@@ -2,8 +2,8 @@
 
 Their columns are those of the collection that ships in part (``data/measured``): ``device_key``,
 ``framework``, ``version``, ``format``, the shape, ``time_us``, and ``power_w`` with
-``board_limit_w`` where power was measured. A suite says of each row what is called (`Call`); the
-call is priced as any other work on that device, many rows at a time.
+``board_limit_w`` where power was measured. A suite says of each row what is called
+(`MeasuredCall`); the call is priced as any other work on that device, many rows at a time.
 
 What a clock contains besides the kernels is up to how they were timed. Serving frameworks' kernels
 (aiconfigurator) repeat in CUDA graphs: nothing, since the launch latency of a device is that of

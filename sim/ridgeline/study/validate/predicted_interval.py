@@ -15,7 +15,7 @@ _OPS = {"gemm": "gemm", "conv": "conv2d"}
 
 
 class IntervalEnds(TypedDict, total=False):
-    """Either range of `Stated`."""
+    """Either range of `PredictedInterval`."""
 
     p05: float | None
     p95: float | None

@@ -69,7 +69,8 @@ def state_space(
     Parameters
     ----------
     mixed
-        X, B and C side by side, before their convolution; [batch, positions, `Sizes.mixed`].
+        X, B and C side by side, before their convolution; [batch, positions,
+        `StateSpaceSizes.mixed`].
     steps
         What d is made of; [batch, positions, heads].
     taps

@@ -55,7 +55,7 @@ class Section:
     batch
         The only batch that it is for, or None for any.
     document
-        Plain values, `Affine` where a number depends on the batch.
+        Plain values, `AffineNumber` where a number depends on the batch.
     place
         Where it stands, for messages.
     """

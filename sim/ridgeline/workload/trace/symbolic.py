@@ -42,7 +42,7 @@ class Symbolic:
     Attributes
     ----------
     pattern
-        The trace at one batch size, with `Affine` in place of numbers that change.
+        The trace at one batch size, with `SymbolicAffine` in place of numbers that change.
     fixed_because
         Why only the traced batch can be priced; empty: every batch can.
     multiple

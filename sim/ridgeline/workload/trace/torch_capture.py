@@ -4,7 +4,7 @@ The module runs once on fake tensors, which have shapes and no data, with parame
 fake ones: nothing is allocated, and a module that was built on the meta device does as well. In
 inference mode PyTorch hands composite operators (linear, lstm, attention) to a dispatch mode whole;
 those that `torch_ops` does not know are taken apart by PyTorch's own decomposition, until only
-known ones or primitives are left. `Tape` names the tensors, and follows writes into views.
+known ones or primitives are left. `TorchTape` names the tensors, and follows writes into views.
 """
 
 from __future__ import annotations
