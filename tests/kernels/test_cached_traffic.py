@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracles.lru_panels import misses
-from ridgeline.kernels.panel_trips import cached_trips, least_trips, output_tile, square_trips
+from ridgeline.kernels.panel_trips import least_trips, square_trips
+from wave_shapes import cached_trips, output_tile
 
 
 @settings(max_examples=300, deadline=None)

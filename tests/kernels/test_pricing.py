@@ -15,10 +15,10 @@ from machines import write_machine
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels import OpCost, depthwise, price
-from ridgeline.kernels.panel_trips import output_tile
 from ridgeline.kernels.traffic import as_gemm, held_accumulators
 from ridgeline.workload import load_model
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
+from wave_shapes import output_tile
 
 MACHINE = tempfile.TemporaryDirectory()
 write_machine(Path(MACHINE.name))

@@ -75,7 +75,7 @@ def _trips(
 
 
 @kernel
-def _of_one_shape(
+def trips_of_shape(
     m: float,
     n: float,
     a_bytes: float,
@@ -85,6 +85,11 @@ def _of_one_shape(
     cache_bytes: float,
     grouped: bool,
 ) -> tuple[float, float]:
+    """Count how often the operands of one product pass a cache, for waves of `rows` x `columns`.
+
+    `grouped` kernels also go through waves in groups; the cache evicts what is oldest. Bytes of one
+    product of a batch.
+    """
     a_panel, b_panel = a_bytes * min(1.0, rows / m), b_bytes * min(1.0, columns / n)
     down, across = math.ceil(m / rows), math.ceil(n / columns)
     return _trips(
@@ -93,7 +98,11 @@ def _of_one_shape(
 
 
 @kernel
-def _squarest(m: int, n: int, held: int) -> tuple[int, int]:
+def squarest_wave(m: int, n: int, held: int) -> tuple[int, int]:
+    """Rows and columns of a wave of at most `held` elements: square, or as the output is.
+
+    Where one side of the output is shorter than the square's, the other side gets the room.
+    """
     side = max(1, int(math.sqrt(held)))
     if m <= side:
         return m, max(1, held // m)
@@ -119,14 +128,14 @@ def _of_best_square(
         low, high = 1, held
         while low < high:  # the largest wave with such panels
             middle = (low + high + 1) // 2
-            rows, columns = _squarest(m, n, middle)
+            rows, columns = squarest_wave(m, n, middle)
             a_panel, b_panel = a_bytes * min(1.0, rows / m), b_bytes * min(1.0, columns / n)
             if a_panels * a_panel + b_panels * b_panel <= room or a_panels + b_panels == 0:
                 low = middle
             else:
                 high = middle - 1
-        rows, columns = _squarest(m, n, low)
-        again = _of_one_shape(m, n, a_bytes, b_bytes, rows, columns, cache_bytes, False)
+        rows, columns = squarest_wave(m, n, low)
+        again = trips_of_shape(m, n, a_bytes, b_bytes, rows, columns, cache_bytes, False)
         moved = again[0] * a_bytes + again[1] * b_bytes
         if moved < least:
             a_trips, b_trips, least = again[0], again[1], moved
@@ -171,36 +180,6 @@ def _of_best_shape(
     return best_a, best_b
 
 
-def cached_trips(
-    m: int,
-    n: int,
-    a_bytes: float,
-    b_bytes: float,
-    tile: tuple[int, int],
-    cache_bytes: float,
-    *,
-    grouped: bool = False,
-) -> tuple[int, int]:
-    """Count how often the two operands pass a memory behind a cache that evicts what is oldest.
-
-    Parameters
-    ----------
-    m, n
-        Rows and columns of one product of the batch.
-    a_bytes, b_bytes
-        Of that product.
-    tile
-        Rows and columns of an output tile.
-    grouped
-        Whether kernels also go through tiles in groups.
-    """
-    a, b = _of_one_shape(
-        float(m), float(n), float(a_bytes), float(b_bytes), float(tile[0]), float(tile[1]),
-        float(cache_bytes), grouped,
-    )  # fmt: skip
-    return int(a), int(b)
-
-
 def square_trips(
     m: int, n: int, a_bytes: float, b_bytes: float, held: int, cache_bytes: float
 ) -> tuple[int, int]:
@@ -210,14 +189,6 @@ def square_trips(
     """
     a, b = _of_best_square(m, n, float(a_bytes), float(b_bytes), max(held, 1), float(cache_bytes))
     return int(a), int(b)
-
-
-def output_tile(m: int, n: int, held: int) -> tuple[int, int]:
-    """Rows and columns of the output tile of at most `held` elements: square, or as the output is.
-
-    Where one side of the output is shorter than the square's, the other side gets the room.
-    """
-    return _squarest(m, n, held)
 
 
 @lru_cache(maxsize=1 << 14)
