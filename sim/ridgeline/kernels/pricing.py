@@ -100,12 +100,10 @@ def price_all(
         machine, names, format_ = able[kernels]
         if given is not None:
             names = mappable(machine, names, given)
-        by_engine = [_on_engine(alike, machine, name, format_, given, search) for name in names]
-        for kind, *free in zip(alike, *by_engine, strict=True):
+        free = _on_engines(alike, machine, names, format_, given, search, device)
+        for kind, able_to in zip(alike, free, strict=True):
             more = () if given is not None else _by_winograd(kind, machine, names, format_)
             assert kind.op is not None
-            those = engines_with_kernels(kind.op, names, device)
-            able_to = {name: cost for name, cost in zip(names, free, strict=True) if name in those}
             if given is None:
                 done = _within_limit(kind, able_to, machine, format_, common)
             else:
@@ -201,6 +199,37 @@ def _fastest(costs: Sequence[OpCost], rates: Mapping[str, float]) -> OpCost:
     if len(costs) == 1:
         return costs[0]
     return min(costs, key=lambda cost: (not cost.calibrated, cost.spans(rates).time_s))
+
+
+def _on_engines(
+    kinds: Sequence[Alike],
+    machine: Device,
+    names: Sequence[str],
+    format_: str,
+    given: MappingFile | None,
+    search: SearchOptions,
+    device: Device,
+) -> list[dict[str, OpCost]]:
+    """Price contractions at full clock on each engine that has kernels for them.
+
+    An engine of which no share was measured is not asked about what another one does at a measured
+    share, which is preferred whatever it takes.
+    """
+    found: list[dict[str, OpCost]] = [{} for _ in kinds]
+    for name in sorted(names, key=lambda name: not is_calibrated(machine, name, format_)):
+        known = is_calibrated(machine, name, format_)
+        asked = [
+            at
+            for at, (kind, costs) in enumerate(zip(kinds, found, strict=True))
+            if kind.op is not None
+            and name in engines_with_kernels(kind.op, names, device)
+            and (known or not any(cost.calibrated for cost in costs.values()))
+        ]
+        if asked:
+            costs = _on_engine([kinds[at] for at in asked], machine, name, format_, given, search)
+            for at, cost in zip(asked, costs, strict=True):
+                found[at][name] = cost
+    return found
 
 
 def _within_limit(
