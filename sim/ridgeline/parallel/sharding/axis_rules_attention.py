@@ -75,6 +75,13 @@ def merge(op: Op, tensors: Tensors) -> Signature:
     return Signature(both * 2, both, {"H": tensors[op.outputs[1]].shape[1]})
 
 
+@rule("sink-scale")
+def sink_scale(op: Op, tensors: Tensors) -> Signature:
+    """Y [b, s, H], sums [b, H, s], sinks [H] -> y [b, s, H]."""
+    rows, heads = ("b", "s", "H"), tensors[op.inputs[2]].shape[0]
+    return Signature((rows, ("b", "H", "s"), ("H",)), (rows,), {"H": heads})
+
+
 @rule("rotary")
 def rotary(op: Op, tensors: Tensors) -> Signature:
     """X [b, s, heads x size], angles [s, size]."""

@@ -25,3 +25,27 @@ def gated_norm(op: Op, tensors: Tensors) -> Signature:
     rows = ("b", "s", "H")
     units = {"H": int(dict(op.attrs)["heads"])}
     return Signature((rows, rows, ("H",)), (rows, rows), units, strict=frozenset({"H"}))
+
+
+@rule("linear-attention")
+def linear_attention(op: Op, tensors: Tensors) -> Signature:
+    """Queries, keys, values, decays, rates [b, s, H] -> y [b, s, H]; a unit is a head of keys."""
+    rows = ("b", "", "H")
+    units = {"H": int(dict(op.attrs)["kv-heads"])}
+    loops = {"b": ("batch",), "H": ("batch",)}
+    return Signature((rows,) * len(op.inputs), (rows,), units, loops, strict=frozenset({"H"}))
+
+
+@rule("causal-filter")
+def causal_filter(op: Op, tensors: Tensors) -> Signature:
+    """X [b, s, f], taps [f, taps], bias [f] -> y [b, s, f]; positions read those before them."""
+    rows = ("b", "", "f")
+    weights = tuple(("f", *("" for _ in tensors[name].shape[1:])) for name in op.inputs[1:])
+    return Signature((rows, *weights), (rows,))
+
+
+@rule("selective-scan")
+def selective_scan(op: Op, tensors: Tensors) -> Signature:
+    """X, steps [b, s, f], B, C [b, s, n], decay [f, n], skip [f] -> y [b, s, f]."""
+    rows, shared = ("b", "", "f"), ("b", "", "")
+    return Signature((rows, rows, shared, shared, ("f", ""), ("f",)), (rows,))

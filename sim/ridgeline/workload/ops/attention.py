@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
-from ridgeline.workload.graph import Gemm, Op
+from ridgeline.workload.graph import MET, Gemm, Op
 from ridgeline.workload.kinds import Cost, OpKind, register
 from ridgeline.workload.numerics import MASTER
 from ridgeline.workload.ops.elementwise import DROPOUT
@@ -69,6 +69,7 @@ def flash_attention(
     dropout: float = 0.0,
     first: bool = False,
     window: int = 0,
+    chunk: int = 0,
     casts: bool = True,
 ) -> str:
     """Scores, softmax, dropout and context by one op, which stores no scores.
@@ -77,20 +78,27 @@ def flash_attention(
     every row's sum is kept, and the backward pass forms the scores again. Its loops count both
     products, one after the other: k is the size of a key plus that of a value; backward five.
     `first`: the kernel of 2022, which reaches less of the peak than its successors. `window`: how
-    many keys a query meets at most, itself the last, of a causal mask; 0: all before it. `casts`:
-    False of kernels that read queries, keys and values in the formats that they are stored in.
+    many keys a query meets at most, itself the last, of a causal mask; 0: all before it. `chunk`:
+    positions that attend to each other alone, those after them to each other, and so on (Meta,
+    Llama 4, 2025: `attention_chunk_size` of its configurations; windows of patches, if the mask is
+    not causal); 0: all do. `casts`: False of kernels that read queries, keys and values in the formats that they are stored in.
     """
     (n, rows, size), (_, columns, _) = _per_head(b, layer, q, heads), b.shape(k)
     of_value = _per_head(b, layer, v, kv_heads)[2]
     if window and not causal:
         raise RidgelineError(f"layer {layer!r}: a window of {window} keys needs a causal mask")
+    if window and chunk:
+        raise RidgelineError(f"layer {layer!r}: give either a window or chunks")
+    chunk = 0 if chunk >= columns else chunk
     if casts:
         q, k, v = (b.cast(x, b.numerics.compute, layer) for x in (q, k, v))
     y = b.activation(f"{layer}.y", (n, rows, heads * of_value), b.numerics.compute)
     sums = b.activation(f"{layer}.log-sums", (n, heads, rows), MASTER)
     group = heads // kv_heads
     version: Attrs = (("first", True),) if first else ()
-    within: Attrs = ((WINDOW, window),) if window else ()
+    within: Attrs = ((WINDOW, window),) if window else ((CHUNK, chunk),) if chunk else ()
+    if within and (scores := _scores(rows, columns, window, chunk, causal)) < rows * columns:
+        within = (*within, (MET, scores / (rows * columns)))
     b.emit(
         FLASH,
         layer,
@@ -98,7 +106,7 @@ def flash_attention(
         (y, sums),
         loops=Gemm(group * rows, columns, size + of_value, batch=n * kv_heads),
         flops=(FLASH.forward.flops + bool(dropout) * DROPOUT.forward.flops)
-        * (n * heads * _scores(rows, columns, window)),
+        * (n * heads * _scores(rows, columns, window, chunk, causal)),
         attrs=(
             *_attrs(heads, kv_heads, causal),
             ("scale", scale),
@@ -116,21 +124,46 @@ def met_scores(op: Op) -> float:
     attrs = dict(op.attrs)
     rows = op.loops.m * int(attrs["kv-heads"]) // int(attrs["heads"])
     columns = op.loops.n
-    if not op.causal:
+    chunk = int(attrs.get(CHUNK, 0))
+    if not (op.causal or chunk):
         return 1.0
-    return _scores(rows, columns, int(attrs.get(WINDOW, columns))) / (rows * columns)
+    window = int(attrs.get(WINDOW, 0 if chunk else columns))
+    return _scores(rows, columns, window, chunk, op.causal) / (rows * columns)
 
 
-def _scores(rows: int, columns: int, window: int) -> int:
-    """Count the scores of a head: all, or those inside a window of a causal mask.
+def _scores(rows: int, columns: int, window: int, chunk: int, causal: bool) -> int:
+    """Count the scores of a head: all, or those inside a window of a causal mask or in chunks.
 
     The queries are the last ones of the keys' positions.
     """
+    if chunk:  # those of positions before p: of whole chunks, and of a part of one
+        last = columns % chunk or chunk  # length of the last chunk
+        before = [
+            p // chunk * (chunk * (chunk + 1) // 2) + p % chunk * (p % chunk + 1) // 2
+            if causal
+            else p // chunk * chunk**2 + p % chunk * (last if p + last > columns else chunk)
+            for p in (columns - rows, columns)
+        ]
+        return before[1] - before[0]
     if not window:
         return rows * columns
     window, first = min(window, columns), columns - rows + 1  # keys of the first query
     short = max(0, window - first)  # queries that have fewer keys before them
     return rows * window - short * (short + 1) // 2
+
+
+def sink_scale(b: GraphBuilder, layer: str, y: str, sums: str, sinks: str) -> str:
+    """Scale what fused attention gives [batch, positions, heads x size] as a sink in its sum does.
+
+    A sink is a trained score of each head that takes part in the softmax, but has no value (Xiao et
+    al., StreamingLLM, ICLR 2024, arXiv:2309.17453; OpenAI, gpt-oss model card, 2025,
+    arXiv:2508.10925, Section 2). With l the logarithm of a row's sum [batch, heads, positions] the
+    result is y / (1 + exp(sink - l)), by which programs add sinks to a kernel that knows none.
+    """
+    out = b.activation(f"{layer}.y", b.shape(y), b.format(y))
+    flops = SINK_SCALE.forward.of(b.elements(y))
+    b.emit(SINK_SCALE, layer, (y, sums, sinks), (out,), flops=flops, in_place=True)
+    return out
 
 
 def rotary(b: GraphBuilder, layer: str, x: str, angles: str) -> str:
@@ -258,7 +291,8 @@ def _flash_gradient(g: GradientBuilder, op: Op) -> None:
     of_value = g.elements(y) // g.elements(sums)
     of_key = op.loops.k - of_value
     m, columns, batch = op.loops.m, op.loops.n, op.loops.batch
-    drops = float(dict(op.attrs)["probability"]) > 0
+    attrs = dict(op.attrs)
+    drops, met = float(attrs["probability"]) > 0, float(attrs.get(MET, 1.0))
     dq, dk, dv = map(g.wants, op.inputs)
     products = of_key * (1 + dq + dk) + of_value * ((dq or dk) + dv)
     g.derive(
@@ -268,8 +302,21 @@ def _flash_gradient(g: GradientBuilder, op: Op) -> None:
         (q, k, v, y, sums, g.gradient(y)),
         loops=Gemm(m, columns, products, batch),
         recomputed_flops=2 * batch * m * columns * of_key,
-        flops=(FLASH.gradient.flops + drops * DROPOUT.gradient.flops) * (batch * m * columns),
+        flops=round(
+            (FLASH.gradient.flops + drops * DROPOUT.gradient.flops) * (batch * m * columns) * met
+        ),
     )
+
+
+def _sink_scale_gradient(g: GradientBuilder, op: Op) -> None:
+    """Form dy, and of each row the sum of dy y, which the gradients of sums and sinks need.
+
+    The gradient of the sums goes into the attention's own through its dy y, which that forms.
+    """
+    (y, sums, sinks), dy = op.inputs, g.gradient(op.outputs[0])
+    flops = SINK_SCALE.gradient.of(g.elements(y))
+    wanted = tuple(filter(g.wants, (y, sinks)))
+    g.derive(SINK_SCALE, op, wanted, (dy, y, sums, sinks), flops=flops)
 
 
 def _softmax_gradient(g: GradientBuilder, op: Op) -> None:
@@ -310,6 +357,8 @@ OFF_DIAGONAL = "off-diagonal"
 without a diagonal (`ridgeline.parallel.sharding.ring_attention`)."""
 WINDOW = "window"
 """Attribute of fused attention: the keys that a query meets at most, itself the last."""
+CHUNK = "chunk"
+"""Attribute of fused attention: how many positions attend to each other alone."""
 SCORES = register(OpKind("attention-scores", _scores_gradient))
 PRODUCT = register(OpKind("matmul", _scores_gradient))  # of any two activations
 CONTEXT = register(OpKind("attention-context", _context_gradient))
@@ -334,6 +383,14 @@ MERGE = register(
         "merge-attention",
         None,
         Cost(3, "output element", "both parts times what their row sums weigh, added"),
+    )
+)
+SINK_SCALE = register(
+    OpKind(
+        "sink-scale",
+        _sink_scale_gradient,
+        Cost(1, "element", "times a factor of its row and head"),
+        Cost(3, "element", "dy times the factor; dy y and its sum"),
     )
 )
 ROTARY = register(
