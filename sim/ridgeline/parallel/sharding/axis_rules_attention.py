@@ -75,6 +75,14 @@ def merge(op: Op, tensors: Tensors) -> Signature:
     return Signature(both * 2, both, {"H": tensors[op.outputs[1]].shape[1]})
 
 
+@rule("index-scores")
+def index_scores(op: Op, tensors: Tensors) -> Signature:
+    """Q [b, s, h], k [b, t, f], weights [b, s, h] -> scores [b, s, t]: a sum over heads."""
+    q, y = ("b", "s", ""), ("b", "s", "")
+    loops = {"b": ("batch",), "s": ("m",)}
+    return Signature((q, ("b", "", ""), q), (y,), {}, loops)
+
+
 @rule("sink-scale")
 def sink_scale(op: Op, tensors: Tensors) -> Signature:
     """Y [b, s, H], sums [b, H, s], sinks [H] -> y [b, s, H]."""

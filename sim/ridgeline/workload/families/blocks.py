@@ -297,6 +297,35 @@ def _added(b: GraphBuilder, layer: str, scores: str, mask: str) -> str:
     return ops.function(b, layer, "broadcast-add", (scores, mask), b.shape(scores))[0]
 
 
+class Indexer(Strict):
+    """What chooses the keys that a query meets (`ops.index_scores`).
+
+    It is trained by a loss of its own on what is detached; here its weights are frozen, and what
+    that loss costs is left out.
+    """
+
+    heads: Channels
+    size: Channels
+    """Features of a head."""
+    top_k: Channels
+    """Keys that a query meets."""
+    shared: bool = False
+    """Whether it takes the keys that the layer before has chosen."""
+
+    def build(self, b: GraphBuilder, name: str, x: str, latent: str) -> None:
+        """Write the choice of keys for `x`, whose queries are made of `latent`."""
+        if self.shared:
+            return
+        q = ops.linear(b, f"{name}.query", latent, self.heads * self.size, bias=False)
+        k = ops.linear(b, f"{name}.key", x, self.size, bias=False)
+        k = ops.layer_norm(b, f"{name}.key-norm", k)
+        k = b.cast(k, b.numerics.compute, f"{name}.key-norm")
+        weights = ops.linear(b, f"{name}.weights", x, self.heads, bias=False)
+        b.freeze(name)
+        scores = ops.index_scores(b, f"{name}.scores", q, k, weights)
+        ops.top_k(b, f"{name}.top-k", scores, min(self.top_k, b.shape(x)[1]))
+
+
 class LatentAttention(Strict):
     """Multi-head latent attention: queries, keys and values from vectors of low rank.
 
@@ -319,6 +348,15 @@ class LatentAttention(Strict):
     """Separate ops, which store the scores, or one op, which does not (FlashAttention)."""
     rotary: bool = True
     """Whether the features that are there to be rotated are."""
+    indexer: Indexer | None = None
+    """What chooses the keys that a query meets; by default it meets all before it. Separate ops
+    form all scores; one fused op only those of as many keys as are chosen."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.indexer and self.query_rank is None:
+            raise ValueError("indexer: its queries are made of those of low rank; give query_rank")
+        return self
 
     def build(self, b: GraphBuilder, name: str, x: str, *, causal: bool, angles: str) -> str:
         """Write attention from `x` to itself."""
@@ -327,6 +365,10 @@ class LatentAttention(Strict):
         if self.query_rank:
             latent = ops.linear(b, f"{name}.query-down", x, self.query_rank, bias=False)
             latent = ops.rms_norm(b, f"{name}.query-norm", latent)
+        window = 0
+        if self.indexer:
+            self.indexer.build(b, f"{name}.indexer", x, latent)
+            window = self.indexer.top_k
         widths = (heads * self.plain_size, heads * self.rotary_size)
         q, q_rotary = ops.fused_linear(b, f"{name}.query-up", latent, widths, bias=False)
         widths = (self.rank, self.rotary_size)
@@ -339,7 +381,7 @@ class LatentAttention(Strict):
             k_rotary = ops.rotary(b, f"{name}.rotary-key", k_rotary, angles)
         q = ops.join_heads(b, f"{name}.join-query", q, q_rotary, heads, heads)
         k = ops.join_heads(b, f"{name}.join-key", k, k_rotary, heads, 1)
-        plain = Attention(heads=heads, kernel=self.kernel)
+        plain = Attention(heads=heads, kernel=self.kernel, window=window)
         y = plain.attend(b, name, q, k, v, causal=causal)
         return ops.linear(b, f"{name}.output", y, hidden, bias=False)
 

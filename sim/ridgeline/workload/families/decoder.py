@@ -122,8 +122,9 @@ class Decoder(Network):
         if not self.variants:
             if (self.attention is None) == (self.latent_attention is None):
                 raise ValueError("give either attention or latent_attention")
-            if self.feed_forward is None:
-                raise ValueError("feed_forward is missing")
+            dense = self.mixture is None or bool(self.mixture.first_dense)
+            if dense and self.feed_forward is None and not self.pattern:
+                raise ValueError("give feed_forward: layers without a mixture need it")
         if self._has_latent and self.positions != "rotary":
             raise ValueError("latent_attention needs rotary positions")
         if (self.max_positions or self.sequence) < self.sequence:

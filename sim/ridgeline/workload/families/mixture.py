@@ -34,9 +34,11 @@ class Mixture(Strict):
     latent: Channels | None = None
     """Features that the chosen experts compute with, between two linear layers that all tokens
     pass (LatentMoE); by default those of the network."""
-    scores: Literal["softmax-of-chosen", "softmax", "shared-sigmoid"] = "softmax-of-chosen"
+    scores: Literal["softmax-of-chosen", "softmax", "shared-sigmoid", "sigmoid"] = (
+        "softmax-of-chosen"
+    )
     """Weights of the chosen experts: a softmax over their scores (Mixtral), their part of a softmax
-    over all (DeepSeek-V2), or sigmoids divided by their sum (DeepSeek-V3)."""
+    over all (DeepSeek-V2), sigmoids divided by their sum (DeepSeek-V3), or sigmoids (Llama 4)."""
     scale: Annotated[float, Field(gt=0)] = 1.0
     """What the weights are multiplied by."""
     capacity_factor: Annotated[float, Field(ge=1, le=1024)] = 1.0
@@ -49,6 +51,10 @@ class Mixture(Strict):
     """Whether the products of an expert add biases."""
     shared_gate: bool = False
     """Whether a sigmoid of a linear layer scales what the shared experts make of a token."""
+    input_scale: bool = False
+    """Whether the router reads normalised tokens, scaled feature by feature (Gemma 4)."""
+    expert_scale: bool = False
+    """Whether the weights of each expert have a trained factor (Gemma 4)."""
     first_dense: Annotated[int, Field(ge=0, le=10_000)] = 0
     """Blocks at the beginning that have the plain feed-forward network instead."""
 
@@ -112,10 +118,12 @@ class Mixture(Strict):
 
     def _route(self, b: GraphBuilder, name: str, x: str) -> tuple[str, str]:
         """Return the weights of the chosen experts, and which they are."""
+        if self.input_scale:
+            x = ops.rms_norm(b, f"{name}.norm", x)
         weights = ops.linear(b, name, x, self.experts, bias=self.router_bias)
         if self.scores == "softmax":
             weights = ops.softmax(b, f"{name}.softmax", weights)
-        elif self.scores == "shared-sigmoid":
+        elif self.scores in {"shared-sigmoid", "sigmoid"}:
             weights = ops.activation(b, f"{name}.sigmoid", weights, "sigmoid")
         if self.score_bias:
             bias = b.cast(
@@ -129,6 +137,12 @@ class Mixture(Strict):
             weights = ops.softmax(b, f"{name}.softmax", weights)
         elif self.scores == "shared-sigmoid":
             weights = ops.share(b, f"{name}.share", weights)
+        if self.expert_scale:
+            factors = b.weight(f"{name}.expert-scale.weight", (self.experts,))
+            factors = b.cast(factors, b.format(weights), f"{name}.expert-scale")
+            layer = f"{name}.expert-scale"
+            inputs = (weights, chosen, factors)
+            (weights,) = ops.function(b, layer, "broadcast-multiply", inputs, b.shape(weights))
         if self.scale != 1:
             weights = ops.scale(b, f"{name}.scale", weights, self.scale)
         return weights, chosen

@@ -137,6 +137,8 @@ class Tower(Strict):
     norms: Literal["before", "after-sum", "around", "after"] = "before"
     """Of a branch: one before it; one after its sum with the stream (BERT); or at its end, beside
     one before it or alone."""
+    first_layer_norm: bool = True
+    """Whether the first layer's attention has a norm before it; the stem's is enough (ModernBERT)."""
     stack_norm: Norm | None = "layer-norm"
     """Of the last block's rows."""
     layer_scale: bool = False
@@ -144,9 +146,12 @@ class Tower(Strict):
     drop_leading: bool = False
     """Whether readers do not get the leading rows."""
     projector: Annotated[tuple[ProjectorStep, ...], Field(strict=False)] = ()
-    taps: Count = 0
+    taps: Annotated[tuple[int, ...], Field(strict=False)] = ()
     """Layers whose rows readers get, too, each through a projector of its own (DeepStack)."""
     tap_projector: Annotated[tuple[ProjectorStep, ...], Field(strict=False)] = ()
+    pool: Literal["none", "first", "last", "mean", "first-and-mean", "probe"] = "none"
+    """Which rows make one of all, behind the stack's norm: one of them, their mean, both, or what a
+    trained row attends to (SigLIP), through a feed-forward network."""
     trained_rows: Count = 0
     """Trained vectors that stand between what is read (the ends of an image's lines)."""
     unread: Count = 0
@@ -176,6 +181,7 @@ class Tower(Strict):
             count = b.shape(x)[1] - self.leading
             layer = f"{self.name}.drop-leading"
             x = ops.cut(b, layer, x, axis=1, start=self.leading, length=count)
+        x = self._pooled(b, f"{self.name}.pool", x)
         x = _projected(b, f"{self.name}.projector", x, self.projector)
         if self.trained_rows:
             x = _led(b, f"{self.name}.trained-rows", x, self.trained_rows)
@@ -183,6 +189,31 @@ class Tower(Strict):
             b.weight(f"{self.name}.unread.weight", (self.unread,))
             b.freeze(f"{self.name}.unread")
         return Encoded(x, stack, taps)
+
+    def _pooled(self, b: GraphBuilder, name: str, x: str) -> str:
+        n, rows, features = b.shape(x)
+        match self.pool:
+            case "none":
+                return x
+            case "first" | "last":
+                start = 0 if self.pool == "first" else rows - 1
+                return ops.cut(b, name, x, axis=1, start=start)
+            case "mean":
+                return ops.function(b, name, "mean", (x,), (n, 1, features))[0]
+            case "first-and-mean":
+                first = ops.cut(b, f"{name}.first", x, axis=1)
+                rest = ops.cut(b, f"{name}.rest", x, axis=1, start=1, length=rows - 1)
+                (mean,) = ops.function(b, f"{name}.mean", "mean", (rest,), (n, 1, features))
+                return ops.concat(b, name, [first, mean], axis=2)
+            case "probe":
+                probe = b.weight(f"{name}.probe.weight", (1, features))
+                probe = b.cast(probe, b.format(x), f"{name}.probe")
+                (row,) = ops.function(b, f"{name}.probe", "rearrange", (probe,), (n, 1, features))
+                whole = self.attention.model_copy(update={"kv_heads": None})
+                row = whole.build(b, f"{name}.attention", row, causal=False, memory=x)
+                y = norm(b, f"{name}.norm", row, self.norm)
+                y = self.feed_forward.build(b, f"{name}.feed-forward", y)
+                return ops.add(b, f"{name}.add", y, row)
 
     def _stem(self, b: GraphBuilder) -> str:
         name = self.name
@@ -233,7 +264,7 @@ class Tower(Strict):
             attention = self.attention
             if self.local and i not in self.full_every:
                 attention = attention.model_copy(update={"chunk": self.local})
-            y = residual.enter(b, f"{name}.norm1", x)
+            y = x if i == 0 and not self.first_layer_norm else residual.enter(b, f"{name}.norm1", x)
             y = attention.build(b, f"{name}.attention", y, causal=False, positions=positions)
             y = self._scaled(b, f"{name}.scale1", y)
             x = residual.leave(b, f"{name}.attention", f"{name}.norm1", y, x)
@@ -241,7 +272,7 @@ class Tower(Strict):
             y = self.feed_forward.build(b, f"{name}.feed-forward", y)
             y = self._scaled(b, f"{name}.scale2", y)
             x = residual.leave(b, f"{name}.feed-forward", f"{name}.norm2", y, x)
-            if i < self.taps:
+            if i in self.taps:
                 taps.append(_projected(b, f"{name}.tap", x, self.tap_projector))
         return x, tuple(taps)
 

@@ -54,6 +54,7 @@ from ridgeline.workload.ops.regions import roi_align
 from ridgeline.workload.ops.routing import combine, dispatch, share, top_k
 from ridgeline.workload.ops.selective_scan import selective_scan
 from ridgeline.workload.ops.shape import columns, concat, crop, cut, joint, pad_channels, upsample
+from ridgeline.workload.ops.sparse_attention import index_scores
 from ridgeline.workload.ops.state_space import gated_norm, state_space
 from ridgeline.workload.ops.step import scale, seed, unscale, update
 from ridgeline.workload.ops.volume import conv, conv_transpose
@@ -97,6 +98,7 @@ __all__ = [
     "gather",
     "group_norm",
     "head_norm",
+    "index_scores",
     "join_heads",
     "joint",
     "layer_norm",
