@@ -92,6 +92,8 @@ class Decoder(Network):
     """Rows of the table of learned positions; by default as many as tokens."""
     tied: bool = True
     """Whether the classifier uses the embedding's weights."""
+    further_rows: Annotated[int, Field(ge=0, le=2**20)] = 0
+    """Rows of the embedding that the classifier does not have (Llama 3.2 Vision's images)."""
     head_bias: bool = False
     """Whether the classifier adds a bias."""
     layer_features: Annotated[int, Field(ge=0, le=2**16)] = 0
@@ -127,6 +129,8 @@ class Decoder(Network):
                 raise ValueError("give feed_forward: layers without a mixture need it")
         if self._has_latent and self.positions != "rotary":
             raise ValueError("latent_attention needs rotary positions")
+        if self.further_rows and self.tied:
+            raise ValueError("further_rows: a classifier that is tied has all rows")
         if (self.max_positions or self.sequence) < self.sequence:
             raise ValueError(
                 f"a sequence of {self.sequence} has over {self.max_positions} positions"
@@ -170,7 +174,8 @@ class Decoder(Network):
         """Write the forward graph and return the name of the loss tensor."""
         tokens = b.input("tokens", (b.batch, self.sequence), "int64")
         labels = b.input("labels", (b.batch, self.sequence), "int64")
-        table = b.weight("embedding.weight", (self.vocabulary, self.hidden))
+        rows = self.vocabulary + self.further_rows
+        table = b.weight("embedding.weight", (rows, self.hidden))
         x = ops.embedding(b, "embedding", tokens, self._table(b, table))
         if self.positions == "learned":
             rows = self.max_positions or self.sequence

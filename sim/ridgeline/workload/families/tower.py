@@ -149,6 +149,11 @@ class Tower(Strict):
     taps: Annotated[tuple[int, ...], Field(strict=False)] = ()
     """Layers whose rows readers get, too, each through a projector of its own (DeepStack)."""
     tap_projector: Annotated[tuple[ProjectorStep, ...], Field(strict=False)] = ()
+    pool_before_norm: Channels = 1
+    """Rows that become one, their mean, before the stack's norm."""
+    copies: Channels = 1
+    """How often each row's features stand side by side for the projector: those of several layers
+    (Llama 3.2 Vision)."""
     pool: Literal["none", "first", "last", "mean", "first-and-mean", "probe"] = "none"
     """Which rows make one of all, behind the stack's norm: one of them, their mean, both, or what a
     trained row attends to (SigLIP), through a feed-forward network."""
@@ -174,6 +179,8 @@ class Tower(Strict):
         if self.first_norm:
             x = norm(b, f"{self.name}.first-norm", x, self.first_norm)
         x, taps = self._blocks(b, x)
+        if self.pool_before_norm > 1:
+            x = ProjectorStep(pool=self.pool_before_norm).build(b, f"{self.name}.mean", x)
         if self.stack_norm:
             x = norm(b, f"{self.name}.norm", x, self.stack_norm)
         stack = x
@@ -182,6 +189,8 @@ class Tower(Strict):
             layer = f"{self.name}.drop-leading"
             x = ops.cut(b, layer, x, axis=1, start=self.leading, length=count)
         x = self._pooled(b, f"{self.name}.pool", x)
+        if self.copies > 1:
+            x = ops.concat(b, f"{self.name}.copies", [x] * self.copies, axis=2)
         x = _projected(b, f"{self.name}.projector", x, self.projector)
         if self.trained_rows:
             x = _led(b, f"{self.name}.trained-rows", x, self.trained_rows)
