@@ -29,7 +29,7 @@ def gated_norm(op: Op, tensors: Tensors) -> Signature:
 
 @rule("linear-attention")
 def linear_attention(op: Op, tensors: Tensors) -> Signature:
-    """Queries, keys, values, decays, rates [b, s, H] -> y [b, s, H]; a unit is a head of keys."""
+    """Q, k, v, decays, rates [b, s, H] -> y [b, s, H]; a unit is a head of keys."""
     rows = ("b", "", "H")
     units = {"H": int(dict(op.attrs)["kv-heads"])}
     loops = {"b": ("batch",), "H": ("batch",)}

@@ -142,12 +142,7 @@ class Attention(Strict):
         """Write attention from `x` to itself, or to `memory`, or to given keys and values."""
         features = b.shape(x)[2]
         if keys_values is None:
-            q, k, v = self._projected(b, name, x, memory)
-            q = self._normed(b, f"{name}.query-norm", q, self.heads)
-            k = self._normed(b, f"{name}.key-norm", k, self.kv_heads or self.heads)
-            q, k = self._rotated(b, f"{name}.rotary-query", q, positions), self._rotated(
-                b, f"{name}.rotary-key", k, positions
-            )
+            q, k, v = self.projected(b, name, x, memory, positions)
         else:
             (q,) = self._project(b, name, ("query",), x, self._widths(features)[:1])
             q = self._normed(b, f"{name}.query-norm", q, self.heads)
@@ -156,6 +151,21 @@ class Attention(Strict):
         y = self.attend(b, name, q, k, v, causal=causal, positions=positions)
         y = self._gated(b, f"{name}.gate", x, y)
         return ops.linear(b, f"{name}.output", y, features, bias=self.output_bias)
+
+    def projected(
+        self,
+        b: GraphBuilder,
+        name: str,
+        x: str,
+        memory: str | None = None,
+        positions: Positions = NOWHERE,
+    ) -> tuple[str, str, str]:
+        """Write queries of `x`, and keys and values of it or of `memory`, ready to attend."""
+        q, k, v = self._projected(b, name, x, memory)
+        q = self._normed(b, f"{name}.query-norm", q, self.heads)
+        k = self._normed(b, f"{name}.key-norm", k, self.kv_heads or self.heads)
+        q = self._rotated(b, f"{name}.rotary-query", q, positions)
+        return q, self._rotated(b, f"{name}.rotary-key", k, positions), v
 
     def keys_values(
         self, b: GraphBuilder, name: str, x: str, positions: Positions = NOWHERE
@@ -169,9 +179,7 @@ class Attention(Strict):
         size, kv_heads = self.size(hidden), self.kv_heads or self.heads
         return self.heads * size, kv_heads * size, kv_heads * (self.value_size or size)
 
-    def _projected(
-        self, b: GraphBuilder, name: str, x: str, memory: str | None
-    ) -> tuple[str, ...]:
+    def _projected(self, b: GraphBuilder, name: str, x: str, memory: str | None) -> tuple[str, ...]:
         widths = self._widths(b.shape(x)[2])
         if memory is None and self.keys == "own":
             return self._project(b, name, ("query", "key", "value"), x, widths)
@@ -258,9 +266,7 @@ class Attention(Strict):
         p = dropout(b, f"{name}.dropout", p, self.dropout)
         return ops.attention_context(b, f"{name}.context", p, v, kv_heads, causal=causal)
 
-    def _softmax(
-        self, b: GraphBuilder, name: str, p: str, scale: float, *, causal: bool
-    ) -> str:
+    def _softmax(self, b: GraphBuilder, name: str, p: str, scale: float, *, causal: bool) -> str:
         """Write the softmax; sinks are one more column of the scores, which is then cut off."""
         if not self.sinks:
             return ops.softmax(b, f"{name}.softmax", p, scale=scale, causal=causal)

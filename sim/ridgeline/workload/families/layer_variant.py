@@ -70,10 +70,11 @@ class LayerVariant(Strict):
 
     def mix(self, b: GraphBuilder, name: str, x: str, attend: Attend) -> str:
         """Write the mixers of positions, and the sum of what they make."""
-        parts = []
-        for attention in (self.attention, self.latent_attention):
-            if attention is not None:
-                parts.append(attend(b, f"{name}.attention", attention, x))
+        parts = [
+            attend(b, f"{name}.attention", attention, x)
+            for attention in (self.attention, self.latent_attention)
+            if attention is not None
+        ]
         for part, mixer in (
             ("linear-attention", self.linear_attention),
             ("state-space", self.state_space),

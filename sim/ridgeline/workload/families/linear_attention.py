@@ -139,9 +139,7 @@ class SelectiveScan(Strict):
         """Write the layer."""
         hidden, inner = b.shape(x)[2], self.inner
         y, gate = ops.fused_linear(b, f"{name}.input", x, (inner, inner), bias=self.bias)
-        y = ops.causal_filter(
-            b, f"{name}.filter", y, self.taps, bias=self.filter_bias, silu=True
-        )
+        y = ops.causal_filter(b, f"{name}.filter", y, self.taps, bias=self.filter_bias, silu=True)
         widths = (self.step_rank, self.state, self.state)
         parts = ops.fused_linear(b, f"{name}.steps-b-c", y, widths, bias=False)
         if self.norms:

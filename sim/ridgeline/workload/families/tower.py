@@ -65,7 +65,9 @@ class ProjectorStep(Strict):
             (x,) = ops.function(b, f"{name}.pool", "mean", (x,), shape)
         if self.join > 1:
             if rows % self.join:
-                raise RidgelineError(f"{name}: {rows} rows are not joined {self.join} by {self.join}")
+                raise RidgelineError(
+                    f"{name}: {rows} rows are not joined {self.join} by {self.join}"
+                )
             shape = (n, rows // self.join, features * self.join)
             (x,) = ops.function(b, f"{name}.join", "rearrange", (x,), shape)
         if self.feed_forward:
@@ -113,8 +115,6 @@ class Tower(Strict):
     """Whether that product adds a bias."""
     planes: Literal[1, 2] = 1
     """Axes that the convolutions of a stem slide along: time, or the spectrum, too."""
-    stem_width: Channels | None = None
-    """Features of a linear layer behind convolutions along both; then rows are of the hidden ones."""
     first_norm: Norm | None = None
     """Of the stem's rows."""
     leading: Count = 0
@@ -138,7 +138,7 @@ class Tower(Strict):
     """Of a branch: one before it; one after its sum with the stream (BERT); or at its end, beside
     one before it or alone."""
     first_layer_norm: bool = True
-    """Whether the first layer's attention has a norm before it; the stem's is enough (ModernBERT)."""
+    """Whether the first layer's attention has a norm before it, or the stem's is enough."""
     stack_norm: Norm | None = "layer-norm"
     """Of the last block's rows."""
     layer_scale: bool = False
@@ -159,7 +159,7 @@ class Tower(Strict):
     trained row attends to (SigLIP), through a feed-forward network."""
     trained_rows: Count = 0
     """Trained vectors that stand between what is read (the ends of an image's lines)."""
-    unread: Count = 0
+    unread: Annotated[int, Field(ge=0, le=2**40)] = 0
     """Parameters that no loss reaches: a head, or blocks behind the rows that are read."""
 
     def build(self, b: GraphBuilder) -> Encoded:

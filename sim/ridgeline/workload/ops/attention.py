@@ -81,7 +81,8 @@ def flash_attention(
     many keys a query meets at most, itself the last, of a causal mask; 0: all before it. `chunk`:
     positions that attend to each other alone, those after them to each other, and so on (Meta,
     Llama 4, 2025: `attention_chunk_size` of its configurations; windows of patches, if the mask is
-    not causal); 0: all do. `casts`: False of kernels that read queries, keys and values in the formats that they are stored in.
+    not causal); 0: all do. `casts`: False of kernels that read queries, keys and values in the
+    formats that they are stored in.
     """
     (n, rows, size), (_, columns, _) = _per_head(b, layer, q, heads), b.shape(k)
     of_value = _per_head(b, layer, v, kv_heads)[2]

@@ -83,7 +83,7 @@ def chunked_delta_rule(
     rows, size = sequences * positions, int(bytes_of(format_))
     chunk = min(heads.chunk, positions)
     chunks = sequences * -(-positions // chunk)
-    kv, per_chunk = heads.key_size * heads.value_size, chunk * chunk
+    kv = heads.key_size * heads.value_size
     q, k, v = (
         b.input(f"{layer}.{name}", (rows, count, features), format_)
         for name, count, features in (

@@ -1,7 +1,7 @@
 """The scores by which an indexer chooses the keys that attention meets.
 
-DeepSeek-AI, DeepSeek-V3.2, 2025, arXiv:2512.02556, Section 2.1 (DSA): with queries q_h of a few small
-heads, one key k for all of them, and weights w_h of the heads,
+DeepSeek-AI, DeepSeek-V3.2, 2025, arXiv:2512.02556, Section 2.1 (DSA): with queries q_h of a few
+small heads, one key k for all of them, and weights w_h of the heads,
 
     I(t, s) = sum over h of w_h(t) relu(q_h(t) . k(s)),
 

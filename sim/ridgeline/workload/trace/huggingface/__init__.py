@@ -58,8 +58,8 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model:
         near = nearest(kind, MODEL_TYPES) if isinstance(kind, str) else ""
         raise ConfigError(
             f"model type {kind!r} is not known{near} ({len(MODEL_TYPES)} are; see"
-            " docs/executions.md); trace the module instead: build it with transformers or diffusers"
-            " from this file, and give it to rl.trace",
+            " docs/executions.md); trace the module instead: build it with transformers or"
+            " diffusers from this file, and give it to rl.trace",
             file=file,
             field=field,
         )

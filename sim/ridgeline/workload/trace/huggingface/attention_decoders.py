@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ridgeline.workload.trace.huggingface.configuration import FUNCTIONS, Config
 from ridgeline.workload.trace.huggingface.parts import (
     attention,
@@ -67,10 +69,10 @@ def qwen3(c: Config) -> Fields:
     return decoder(c, blocks(c, mixers, gated(c)))
 
 
-def qwen_attention(c: Config, **more: object) -> list[Fields]:
+def qwen_attention(c: Config, **more: Any) -> list[Fields]:
     """Attention of Qwen's layers: the last ones have a window, if windows are used at all."""
     if not c.flag("use_sliding_window"):
-        return [{"attention": attention(c, **more)}] * c.layers()  # type: ignore[arg-type]
+        return [{"attention": attention(c, **more)}] * c.layers()
     first = c.count("max_window_layers")
     return windowed(c, lambda i: i >= first, **more)
 
@@ -94,7 +96,7 @@ def gemma(c: Config) -> Fields:
 
 
 def gemma_feed_forward(c: Config, width: int | None = None) -> Fields:
-    """A feed-forward network whose function has one of two names; wrong ones were published."""
+    """Read a gated network; its function has two names, and wrong ones were published."""
     act = "hidden_activation" if c.found("hidden_activation") else "hidden_act"
     return {**gated(c, width=width, act=act), "activation": "geglu"}
 
@@ -261,7 +263,7 @@ def olmo(c: Config) -> Fields:
 
 @model_type("olmo2", "olmo3")
 def olmo2(c: Config) -> Fields:
-    """OLMo 2 and 3: norms behind branches, and of queries and keys as a whole; OLMo 3 has windows."""
+    """OLMo 2 and 3: norms behind branches, and of queries and keys as a whole; 3 has windows."""
     bias = c.flag("attention_bias")
     more: Fields = {"bias": bias, "output_bias": bias, "head_norm": "whole"}
     if c.kind == "olmo2":
@@ -273,8 +275,7 @@ def olmo2(c: Config) -> Fields:
 
 @model_type("exaone4")
 def exaone4(c: Config) -> Fields:
-    """EXAONE 4: norms behind branches and of heads; full layers do not rotate, where there are
-    windows."""
+    """EXAONE 4: norms behind branches and of heads; beside windows, full layers do not rotate."""
     pattern = c.found("sliding_window_pattern")
     count = len(pattern) if isinstance(pattern, str) else pattern or 4
     letters = pattern if isinstance(pattern, str) else ""
@@ -674,5 +675,7 @@ def helium(c: Config) -> Fields:
 @model_type("phi3_v")
 def phi3_v(c: Config) -> Fields:
     """Phi-3 Vision: the text, whose encoder of images its configuration does not describe."""
-    c.note("its encoder of images (CLIP) and projector are left out: the file does not describe them")
+    c.note(
+        "its encoder of images (CLIP) and projector are left out: the file does not describe them"
+    )
     return phi3(Config(c.given, c.file, "phi3", c.prefix, c.notes))

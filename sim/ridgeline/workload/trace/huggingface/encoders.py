@@ -41,7 +41,7 @@ def bert(c: Config) -> Fields:
 
 
 def filled_in(c: Config, tower: Fields, **more: object) -> Fields:
-    """An encoder that fills in tokens."""
+    """Describe an encoder that fills in tokens."""
     masked = max(1, round(MASKED_SHARE * tower["rows"]))
     return {"family": "encoder", "tower": tower, "masked": masked, **more}
 
@@ -164,7 +164,7 @@ def siglip_tower(c: Config) -> Fields:
 
 
 def _text_tower(c: Config) -> Fields:
-    """An encoder of text in a pair; its mask does not change what it costs as separate ops."""
+    """Read the encoder of text of a pair; its mask changes nothing of what separate ops cost."""
     rows = c.whole("max_position_embeddings")
     return {
         **blocks_of(c),
@@ -211,7 +211,7 @@ def _classes(c: Config) -> int:
 
 @model_type("siglip_vision_model", "siglip2_vision_model", "clip_vision_model")
 def image_alone(c: Config) -> Fields:
-    """An encoder of a pair alone, with a head that tells classes apart."""
+    """Read an encoder of a pair alone, with a head that tells classes apart."""
     tower = clip_tower(c) if c.kind.startswith("clip") else siglip_tower(c)
     tower["pool"] = "mean" if c.kind.startswith("clip") else "probe"
     return {"family": "encoder", "tower": tower, "classes": _classes(c), "dataset": "imagenet"}

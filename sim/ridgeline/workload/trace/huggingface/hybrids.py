@@ -87,9 +87,7 @@ def kimi_linear(c: Config) -> Fields:
         if not c.entries("layer_types", count):
             attends[-1] = True
     turned = {"latent_attention": latent(c, rotary=False)}
-    mixers: list[Fields] = [
-        turned if one else {"linear_attention": linear} for one in attends
-    ]
+    mixers: list[Fields] = [turned if one else {"linear_attention": linear} for one in attends]
     first = c.count("first_k_dense_replace", 1)
     sparse = {
         "mixture": {
@@ -141,7 +139,7 @@ def minimax(c: Config) -> Fields:
 
 
 def _mamba2(c: Config, prefix: str = "mamba_") -> Fields:
-    """A layer of Mamba-2 as Bamba and those after it name its fields."""
+    """Read a layer of Mamba-2 as Bamba and those after it name its fields."""
     heads = c.whole(f"{prefix}n_heads")
     size = c.found(f"{prefix}d_head")
     expand = c.whole(f"{prefix}expand", 2)
@@ -176,7 +174,7 @@ def mamba2(c: Config) -> Fields:
 
 
 def _states_alone(c: Config, layer: Fields) -> Fields:
-    """A stack of one kind of layer; its sequence is not in the configuration."""
+    """Stack one kind of layer; its sequence is not in the configuration."""
     c.note("its configuration has no longest sequence; 8192 tokens are taken (set sequence)")
     return decoder(c, [layer] * c.layers(), sequence=8192, positions="none")
 
@@ -244,7 +242,9 @@ def bamba(c: Config) -> Fields:
     bias = c.flag("attention_bias")
     mixer = {"attention": attention(c, bias=bias, output_bias=bias)}
     kinds = c.entries("layers_block_type", count)
-    attends = [kind == "attention" for kind in kinds] if kinds else [i in full for i in range(count)]
+    attends = (
+        [kind == "attention" for kind in kinds] if kinds else [i in full for i in range(count)]
+    )
     states = {"state_space": _mamba2(c)}
     mixers = [mixer if one else states for one in attends]
     return decoder(c, blocks(c, mixers, gated(c, bias=c.flag("mlp_bias"))))
@@ -344,7 +344,7 @@ def nemotron_h(c: Config) -> Fields:
     if not isinstance(pattern, str) or not pattern or set(pattern) - set("M*-E"):
         raise c.fail("hybrid_override_pattern", f"expected letters of M*-E, found {pattern!r:.60}")
     bias = c.flag("attention_bias")
-    states = {
+    states: Fields = {
         "heads": c.whole("mamba_num_heads"),
         "head_size": c.whole("mamba_head_dim"),
         "groups": c.whole("n_groups"),
@@ -354,7 +354,7 @@ def nemotron_h(c: Config) -> Fields:
         "filter_bias": c.flag("use_conv_bias", True),
         "bias": c.flag("mamba_proj_bias") or c.flag("use_bias"),
     }
-    layers = {"M": {"state_space": states}}
+    layers: dict[str, Fields] = {"M": {"state_space": states}}
     mixer = attention(c, bias=bias, output_bias=bias)
     if c.found("attention_head_dim") is not None:
         mixer["head_size"] = c.whole("attention_head_dim")

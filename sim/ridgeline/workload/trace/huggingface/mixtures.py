@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ridgeline.workload.trace.huggingface.attention_decoders import latent, qwen_attention
 from ridgeline.workload.trace.huggingface.configuration import Config
 from ridgeline.workload.trace.huggingface.parts import (
@@ -23,9 +25,9 @@ def _mixture(
     width: str,
     *,
     scores: str = "softmax-of-chosen",
-    **more: object,
+    **more: Any,
 ) -> Fields:
-    """The fields of a mixture: how many experts, how many for each token, and how wide."""
+    """Read a mixture: how many experts, how many for each token, and how wide."""
     return {
         "mixture": {
             "experts": c.whole(experts),
@@ -38,7 +40,7 @@ def _mixture(
 
 
 def _renormalised(c: Config, default: bool) -> str:
-    """A softmax of the chosen scores is a softmax of all, divided by the sum of the chosen."""
+    """Tell how weights are made: divided by the sum of the chosen, they are a softmax of these."""
     return "softmax-of-chosen" if c.flag("norm_topk_prob", default) else "softmax"
 
 
@@ -88,9 +90,7 @@ def qwen_moe(c: Config) -> Fields:
         c, experts, "num_experts_per_tok", "moe_intermediate_size", scores=scores, **shared
     )
     step, dense = c.whole("decoder_sparse_step", 1), set(c.numbers("mlp_only_layers"))
-    follow = [
-        gated(c) if i in dense or (i + 1) % step else sparse for i in range(count)
-    ]
+    follow = [gated(c) if i in dense or (i + 1) % step else sparse for i in range(count)]
     return decoder(c, blocks(c, qwen_attention(c, **more), follow))
 
 
@@ -138,7 +138,7 @@ def llama4(c: Config) -> Fields:
     return decoder(c, blocks(c, mixers, [sparse if i in experts else dense for i in range(count)]))
 
 
-def _deepseek_follow(c: Config, scores: str, **more: object) -> list[Fields]:
+def _deepseek_follow(c: Config, scores: str, **more: Any) -> list[Fields]:
     """Dense layers first, then mixtures with shared experts."""
     count, first = c.layers(), c.count("first_k_dense_replace")
     frequency = c.found("moe_layer_freq")
@@ -217,6 +217,8 @@ def glm4_moe(c: Config) -> Fields:
     dots = c.kind == "dots1"
     more: Fields = {"bias": bias, "output_bias": bias and dots}
     more["head_norm"] = dots or c.flag("use_qk_norm")
+    if c.found("head_dim") is None:
+        more["head_size"] = c.whole("hidden_size") // c.whole("num_attention_heads")
     if dots:
         mixers = windowed(c, lambda i: False, **more)
     else:

@@ -50,7 +50,7 @@ def _without(c: Config, what: str, text: Fields) -> Fields:
 
 
 def _mlp(hidden: int, bias: bool = True, *, width: int | None = None) -> list[Fields]:
-    """A projector of two linear layers with gelu between them."""
+    """Describe a projector of two linear layers with gelu between them."""
     first = {"width": width or hidden, "bias": bias, "function": "gelu"}
     return [first, {"width": hidden, "bias": bias}]
 
@@ -200,7 +200,7 @@ def qwen3_asr(c: Config) -> Fields:
 
 
 def _spectrum_tower(c: Config) -> Fields:
-    """An encoder of sound whose three convolutions slide along the spectrum, too."""
+    """Read an encoder of sound whose three convolutions slide along the spectrum, too."""
     hidden, mels = c.whole("d_model"), c.whole("num_mel_bins")
     inner = {"filters": c.whole("downsample_hidden_size", 480), "stride": 2}
     out = c.whole("output_dim", hidden)
@@ -230,9 +230,7 @@ def gemma3(c: Config) -> Fields:
     """Gemma 3: SigLIP's encoder, means of its rows, one product."""
     if not c.given.get("text_config"):
         c.note("its fields are those of its text alone; it has no encoder of images")
-        return MODEL_TYPES["gemma3_text"](
-            Config(c.given, c.file, "gemma3_text", c.prefix, c.notes)
-        )
+        return MODEL_TYPES["gemma3_text"](Config(c.given, c.file, "gemma3_text", c.prefix, c.notes))
     text = _text(c, usual="gemma3_text")
     image = c.part("vision_config", "siglip_vision_model")
     tower = siglip_tower(image)
@@ -292,6 +290,8 @@ def paligemma(c: Config) -> Fields:
 def llama4(c: Config) -> Fields:
     """Llama 4: an encoder with rotations, whose rows are joined by four."""
     text = _text(c, usual="llama4_text")
+    if not c.given.get("vision_config"):  # the library's defaults are no encoder of a real network
+        return _without(c, "its encoder of images, which the file does not describe", text)
     of = c.part("vision_config", "llama4_vision_model")
     rows, hidden = image_rows(of), of.whole("hidden_size")
     join = round(1 / of.number("pixel_shuffle_ratio", 0.5) ** 2)
@@ -331,7 +331,6 @@ def mllama(c: Config) -> Fields:
     }
     count = of.layers()
     text = decoder(of, [cross if i in crossed else plain_layer for i in range(count)])
-    text["tables"] = "master"
     text["further_rows"] = 8
     return _seen(c, text, _mllama_tower(c.part("vision_config", "mllama_vision_model"), text))
 
@@ -373,7 +372,7 @@ def _mllama_tower(c: Config, text: Fields) -> Fields:
 
 
 def _tower(c: Config, layer: object = -1) -> Fields:
-    """An encoder of images by the model type of its configuration."""
+    """Read an encoder of images by the model type of its configuration."""
     kind = c.kind
     if kind.startswith("clip"):
         tower = clip_tower(c)

@@ -6,6 +6,7 @@ Every function gives fields of a family's part as plain values.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ridgeline.workload.trace.huggingface.configuration import FUNCTIONS, GATES, Config
 from ridgeline.workload.trace.huggingface.registry import Fields
@@ -14,9 +15,9 @@ _LETTERS = "ABCDFGHIJKLNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def attention(
-    c: Config, *, bias: bool | str = False, output_bias: bool = False, **more: object
+    c: Config, *, bias: bool | str = False, output_bias: bool = False, **more: Any
 ) -> Fields:
-    """Grouped-query attention as most decoders name its fields."""
+    """Read grouped-query attention as most decoders name its fields."""
     heads = c.whole("num_attention_heads")
     fields: Fields = {
         "heads": heads,
@@ -32,8 +33,10 @@ def attention(
     return fields
 
 
-def gated(c: Config, *, width: int | None = None, bias: bool = False, act: str = "hidden_act") -> Fields:
-    """A feed-forward network with a gate."""
+def gated(
+    c: Config, *, width: int | None = None, bias: bool = False, act: str = "hidden_act"
+) -> Fields:
+    """Read a feed-forward network with a gate."""
     return {
         "width": width or c.whole("intermediate_size"),
         "activation": c.one_of(act, GATES, "silu"),
@@ -45,7 +48,7 @@ def gated(c: Config, *, width: int | None = None, bias: bool = False, act: str =
 def plain(
     c: Config, *, width: int | None = None, bias: bool = True, act: str = "hidden_act"
 ) -> Fields:
-    """A feed-forward network without a gate."""
+    """Read a feed-forward network without a gate."""
     return {
         "width": width or c.whole("intermediate_size"),
         "activation": c.one_of(act, FUNCTIONS, "gelu"),
@@ -54,8 +57,8 @@ def plain(
     }
 
 
-def decoder(c: Config, layers: Sequence[Fields], **more: object) -> Fields:
-    """A decoder of some layers, with the fields that most share."""
+def decoder(c: Config, layers: Sequence[Fields], **more: Any) -> Fields:
+    """Describe a decoder of some layers, with the fields that most share."""
     fields: Fields = {
         "family": "decoder",
         "vocabulary": c.whole("vocab_size"),
@@ -129,7 +132,7 @@ def is_local(c: Config, count: int, usual: Callable[[int], bool]) -> list[bool]:
 
 
 def windowed(
-    c: Config, usual: Callable[[int], bool], *, local: Fields | None = None, **more: object
+    c: Config, usual: Callable[[int], bool], *, local: Fields | None = None, **more: Any
 ) -> list[Fields]:
     """Attention of every layer, some of which have the configuration's window.
 
@@ -143,7 +146,7 @@ def windowed(
         Fields of all.
     """
     count, window = c.layers(), c.found("sliding_window")
-    whole = attention(c, **more)  # type: ignore[arg-type]
+    whole = attention(c, **more)
     if not window:
         return [{"attention": whole}] * count
     part = {**whole, "window": c.whole("sliding_window"), **(local or {})}
