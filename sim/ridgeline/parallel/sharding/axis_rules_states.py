@@ -29,11 +29,12 @@ def gated_norm(op: Op, tensors: Tensors) -> Signature:
 
 @rule("linear-attention")
 def linear_attention(op: Op, tensors: Tensors) -> Signature:
-    """Q, k, v, decays, rates [b, s, H] -> y [b, s, H]; a unit is a head of keys."""
+    """Q, k, v, rates, steps [b, s, H], weights [H] -> y [b, s, H]; a unit is a head of keys."""
     rows = ("b", "", "H")
+    inputs = tuple(rows if len(tensors[name].shape) == 3 else ("H",) for name in op.inputs)
     units = {"H": int(dict(op.attrs)["kv-heads"])}
     loops = {"b": ("batch",), "H": ("batch",)}
-    return Signature((rows,) * len(op.inputs), (rows,), units, loops, strict=frozenset({"H"}))
+    return Signature(inputs, (rows,), units, loops, strict=frozenset({"H"}))
 
 
 @rule("causal-filter")

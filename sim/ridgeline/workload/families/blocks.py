@@ -171,7 +171,7 @@ class Attention(Strict):
         self, b: GraphBuilder, name: str, x: str, positions: Positions = NOWHERE
     ) -> tuple[str, str]:
         """Write the keys and values of `x` alone, for several layers to attend to."""
-        k, v = self._keys_values(b, name, x)
+        k, v = self._keys_values(b, name, x, b.shape(x)[2])
         k = self._normed(b, f"{name}.key-norm", k, self.kv_heads or self.heads)
         return self._rotated(b, f"{name}.rotary-key", k, positions), v
 
@@ -184,10 +184,13 @@ class Attention(Strict):
         if memory is None and self.keys == "own":
             return self._project(b, name, ("query", "key", "value"), x, widths)
         (q,) = self._project(b, name, ("query",), x, widths[:1])
-        return q, *self._keys_values(b, name, memory or x)
+        return q, *self._keys_values(b, name, memory or x, b.shape(x)[2])
 
-    def _keys_values(self, b: GraphBuilder, name: str, x: str) -> tuple[str, str]:
-        widths = self._widths(b.shape(x)[2])[1:]
+    def _keys_values(
+        self, b: GraphBuilder, name: str, x: str, hidden: int
+    ) -> tuple[str, str]:
+        """Write keys and values of `x`, for queries of `hidden` features."""
+        widths = self._widths(hidden)[1:]
         if self.keys == "values-too":
             (k,) = self._project(b, name, ("key",), x, widths[:1])
             return k, k

@@ -78,8 +78,8 @@ class LinearAttention(Strict):
             ops.causal_filter(b, f"{name}.{part}-filter", y, self.taps, bias=False, silu=True)
             for part, y in zip(("query", "key", "value"), parts, strict=True)
         )
-        decays, rates, gate = self._controls(b, name, x, sizes)
-        inputs = (*parts, decays, rates)
+        rates, steps, gate = self._controls(b, name, x, sizes)
+        inputs = (*parts, rates, steps)
         y = ops.linear_attention(b, f"{name}.states", inputs, sizes, "delta")
         y = ops.head_norm(b, f"{name}.norm", y, self.heads)
         function: Literal["sigmoid", "silu"] = "silu" if self.rule == "gated-delta" else "sigmoid"
@@ -90,10 +90,10 @@ class LinearAttention(Strict):
     def _controls(
         self, b: GraphBuilder, name: str, x: str, sizes: DeltaHeads
     ) -> tuple[str, str, str]:
-        """Write decays, learning rates, and the gate of what is put out."""
+        """Write learning rates, steps of the decays, and the gate of what is put out."""
         of_values = sizes.values * sizes.value_size
         if self.rule == "gated-delta":
-            (gate,) = (ops.linear(b, f"{name}.gate", x, of_values, bias=False),)
+            gate = ops.linear(b, f"{name}.gate", x, of_values, bias=False)
             widths = (self.heads, self.heads)
             rates, steps = ops.fused_linear(b, f"{name}.rates-steps", x, widths, bias=False)
         else:
@@ -104,17 +104,7 @@ class LinearAttention(Strict):
             features = sizes.values * sizes.key_size
             steps = ops.linear(b, f"{name}.steps-up", steps, features, bias=False)
         rates = ops.activation(b, f"{name}.rates.sigmoid", rates, "sigmoid")
-        bias = b.weight(f"{name}.step-bias.weight", (b.shape(steps)[2],))
-        bias = b.cast(bias, b.format(steps), f"{name}.step-bias")
-        layer = f"{name}.step-bias"
-        (steps,) = ops.function(b, layer, "broadcast-add", (steps, bias), b.shape(steps))
-        (steps,) = ops.function(b, f"{name}.softplus", "softplus", (steps,), b.shape(steps))
-        rows = b.shape(steps)
-        decay = b.weight(f"{name}.decay.weight", (self.heads,))
-        decay = b.cast(decay, b.format(steps), f"{name}.decay")
-        kind = "broadcast-multiply" if rows[2] == self.heads else "weighted-sum"
-        (decays,) = ops.function(b, f"{name}.decay", kind, (steps, decay), rows)
-        return decays, rates, gate
+        return rates, steps, gate
 
 
 class SelectiveScan(Strict):

@@ -288,6 +288,7 @@ def _flash_gradient(g: GradientBuilder, op: Op) -> None:
     Those that only an unwanted gradient needs are left out.
     """
     (q, k, v), (y, sums) = op.inputs, op.outputs
+    of_sums = (g.gradient(sums),) if g.has_gradient(sums) else ()  # of sinks
     assert isinstance(op.loops, Gemm)
     of_value = g.elements(y) // g.elements(sums)
     of_key = op.loops.k - of_value
@@ -300,7 +301,7 @@ def _flash_gradient(g: GradientBuilder, op: Op) -> None:
         FLASH,
         op,
         tuple(filter(g.wants, op.inputs)),
-        (q, k, v, y, sums, g.gradient(y)),
+        (q, k, v, y, sums, g.gradient(y), *of_sums),
         loops=Gemm(m, columns, products, batch),
         recomputed_flops=2 * batch * m * columns * of_key,
         flops=round(
@@ -310,13 +311,10 @@ def _flash_gradient(g: GradientBuilder, op: Op) -> None:
 
 
 def _sink_scale_gradient(g: GradientBuilder, op: Op) -> None:
-    """Form dy, and of each row the sum of dy y, which the gradients of sums and sinks need.
-
-    The gradient of the sums goes into the attention's own through its dy y, which that forms.
-    """
+    """Form dy, and of each row the sum of dy y, of which sums and sinks have their gradients."""
     (y, sums, sinks), dy = op.inputs, g.gradient(op.outputs[0])
     flops = SINK_SCALE.gradient.of(g.elements(y))
-    wanted = tuple(filter(g.wants, (y, sinks)))
+    wanted = tuple(filter(g.wants, (y, sums, sinks)))
     g.derive(SINK_SCALE, op, wanted, (dy, y, sums, sinks), flops=flops)
 
 

@@ -182,8 +182,10 @@ def linear_attention(
     ----------
     inputs
         Queries and keys [batch, positions, keys x key size], values [batch, positions, values x
-        value size]; of the delta rule also decays [batch, positions, values, or values x key size]
-        and rates [batch, positions, values]. Rows of "decay" decay by fixed factors.
+        value size]; of the delta rule also rates w [batch, positions, values] and steps [batch,
+        positions, values, or values x key size], of which a = exp(-exp(decay) softplus(step +
+        bias)) with trained decays of the heads and biases of the steps. States of "decay" decay by
+        fixed factors.
 
     Returns
     -------
@@ -197,6 +199,11 @@ def linear_attention(
     if b.shape(q) != b.shape(k) or b.shape(k)[2] != heads.keys * heads.key_size:
         raise RidgelineError(f"layer {layer!r}: queries and keys do not fit {heads}")
     chunk, size = min(heads.chunk, positions), int(bytes_of(b.format(v)))
+    weights = []
+    if rule == "delta":
+        biases, decays = (b.shape(inputs[4])[2],), (heads.values,)
+        weights.append(b.weight(f"{layer}.step-bias", biases))
+        weights.append(b.weight(f"{layer}.decay", decays))
     y = b.activation(f"{layer}.y", b.shape(v), b.format(v))
     chunks = n * -(-positions // chunk)
     loops = Gemm(chunk, heads.value_size, _rank(heads, chunk, rule), batch=chunks * heads.values)
@@ -209,11 +216,11 @@ def linear_attention(
     b.emit(
         LINEAR_ATTENTION,
         layer,
-        inputs,
+        (*inputs, *weights),
         (y,),
         loops=loops,
         flops=flops,
-        passes=(1, 1, passes, *(1 for _ in inputs[3:])),
+        passes=(1, 1, passes, *(1 for _ in (*inputs[3:], *weights))),
         attrs=attrs,
     )
     return y
