@@ -11,8 +11,8 @@ import numpy as np
 
 from ridgeline import units
 from ridgeline.errors import RidgelineError
-from ridgeline.network.registry import Registry
 from ridgeline.network.topology import Floats, Indices, Topology
+from ridgeline.registry import Registry
 
 if TYPE_CHECKING:
     from ridgeline.network.algorithm import Algorithm

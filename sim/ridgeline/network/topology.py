@@ -22,7 +22,7 @@ from ridgeline.hardware.cluster import Cluster, Fabric
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.node import LinkType, Node
 from ridgeline.network.library import LinkLibrary, link_library
-from ridgeline.network.registry import Registry
+from ridgeline.registry import Registry
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int32]

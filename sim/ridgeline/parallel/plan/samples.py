@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ridgeline.parallel.sharding.axes import EXPERT_ROWS, EXPERTS, Labels, Signature, Tensors
 from ridgeline.workload.graph import Op
 from ridgeline.workload.ops.routing import COMBINE, DISPATCH
+from ridgeline.workload.sharding_axes import EXPERT_ROWS, EXPERTS, Labels, Signature, Tensors
 
 ROUTED = frozenset({DISPATCH.name, COMBINE.name})
 """Kinds of the ops that copy tokens to rows of experts, and back."""
