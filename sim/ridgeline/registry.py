@@ -8,6 +8,7 @@ files (`ridgeline.plugins`) register in the same table.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -36,7 +37,7 @@ class Registry(Mapping[K, T], Generic[K, T]):
     def __init__(self, what: str, package: str, of_type: type | None = None) -> None:
         self._what, self._package, self._of_type = what, package, of_type
         self._things: dict[K, T] = {}
-        self._places: dict[K, str] = {}
+        self._places: dict[K, tuple[str, int]] = {}
         self._complete = False
 
     def register(self, name: K) -> Callable[[T], T]:
@@ -51,13 +52,13 @@ class Registry(Mapping[K, T], Generic[K, T]):
         def put(thing: T) -> T:
             if name in self._things:
                 raise RidgelineError(
-                    f"{self._what} {_text(name)!r} is registered twice: in {self._places[name]} "
-                    f"and in {_place()}"
+                    f"{self._what} {_text(name)!r} is registered twice: in "
+                    f"{_said(self._places[name])} and in {_said(_place())}"
                 )
             if self._of_type is not None and not isinstance(thing, self._of_type):
                 raise RidgelineError(
                     f"{self._what} {_text(name)!r}: a {self._of_type.__name__} is needed, found "
-                    f"{thing!r}; in {_place()}"
+                    f"{thing!r}; in {_said(_place())}"
                 )
             self._things[name], self._places[name] = thing, _place()
             return thing
@@ -66,17 +67,25 @@ class Registry(Mapping[K, T], Generic[K, T]):
 
     def __getitem__(self, name: K) -> T:
         """Return the thing of that name, or raise ConfigError with the nearest and all names."""
-        things = self._load()
-        if name not in things:
-            known = [_text(k) for k in _alike(name, things)]
+        found = self.find(name)
+        if found is None:
+            known = [_text(k) for k in _alike(name, self._load())]
             raise ConfigError(
                 f"no {self._what} is called {_text(name)!r}{nearest(_text(name), known)} "
                 f"(known: {', '.join(known)})"
             )
-        return things[name]
+        return found
+
+    def find(self, name: K) -> T | None:
+        """Return the thing of that name, or None."""
+        found = self._things.get(name)
+        if found is None and not self._complete:
+            self._import_file(name)  # the file of that name, rather than all
+            found = self._things.get(name)
+        return found if found is not None else self._load().get(name)
 
     def __contains__(self, name: object) -> bool:
-        return name in self._load()
+        return name in self._things or name in self._load()
 
     def __iter__(self) -> Iterator[K]:
         return iter(self._load())
@@ -84,11 +93,21 @@ class Registry(Mapping[K, T], Generic[K, T]):
     def __len__(self) -> int:
         return len(self._load())
 
+    def _import_file(self, name: K) -> None:
+        """Import the module that is called like a thing, if there is one."""
+        module = f"{self._package}.{_text(name).replace('-', '_')}"
+        if module.rpartition(".")[2].isidentifier() and importlib.util.find_spec(module):
+            importlib.import_module(module)
+
     def _load(self) -> dict[K, T]:
         if not self._complete:
             package = importlib.import_module(self._package)
             for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
                 importlib.import_module(f"{self._package}.{module}")
+            # By file and line, whichever file was imported first.
+            self._things = dict(
+                sorted(self._things.items(), key=lambda item: self._places[item[0]])
+            )
             self._complete = True
             plugins.load_named()
         return self._things
@@ -104,22 +123,26 @@ def takes(thing: Any, what: str, *parameters: str) -> None:
     """
     expected = f"{what} must be a function of ({', '.join(parameters)})"
     if not callable(thing):
-        raise RidgelineError(f"{expected}, found {thing!r}; in {_place()}")
+        raise RidgelineError(f"{expected}, found {thing!r}; in {_said(_place())}")
     try:
         found = inspect.signature(thing)
         found.bind(*parameters)
     except TypeError as error:
-        raise RidgelineError(f"{expected}, found one of {found}; in {_place()}") from error
+        raise RidgelineError(f"{expected}, found one of {found}; in {_said(_place())}") from error
 
 
-def _place() -> str:
+def _place() -> tuple[str, int]:
     """Return the file and line where something is registered: that of the caller of `put`."""
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_globals.get("__name__") != __name__ and frame.f_code.co_name != "put":
-            return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+            return frame.f_code.co_filename, frame.f_lineno
         frame = frame.f_back
-    return "?"
+    return "?", 0
+
+
+def _said(place: tuple[str, int]) -> str:
+    return f"{place[0]}:{place[1]}"
 
 
 def _alike(name: object, names: Iterable[K]) -> list[K]:

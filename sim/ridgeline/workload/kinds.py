@@ -119,6 +119,7 @@ def find(name: str) -> OpKind:
     RidgelineError
         If no kind of that name is registered.
     """
-    if name not in KINDS:
+    found = KINDS.find(name)
+    if found is None:
         raise RidgelineError(f"no gradient is known for ops of kind {name!r}")
-    return KINDS[name]
+    return found

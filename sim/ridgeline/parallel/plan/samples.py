@@ -1,6 +1,6 @@
 """Samples of a mixture of experts as labels, for layers that divide samples (`layers`).
 
-The rules of ops (`axis_rules`) divide the tokens of a mixture by positions. Rows of experts are of
+The sharding rules of ops divide the tokens of a mixture by positions. Rows of experts are of
 samples as well: where loads are even, each sample has its share of the rows of every expert.
 """
 

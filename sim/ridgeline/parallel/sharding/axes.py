@@ -63,7 +63,8 @@ def sharding_rule(kind: str) -> ShardingRule | None:
     """Return the sharding rule of an op kind, or of a kind that the lowering inserts."""
     if kind in INSERTED:
         return INSERTED[kind]
-    return KINDS[kind].sharding if kind in KINDS else None
+    known = KINDS.find(kind)
+    return None if known is None else known.sharding
 
 
 def _by_rule(op: Op, tensors: Tensors, rule: ShardingRule) -> Signature:
@@ -119,7 +120,8 @@ def _of_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) -> Signa
         sig.windows,
         sig.of_grid,
     )
-    adjust = KINDS[forward.kind].gradient_sharding if forward.kind in KINDS else None
+    kind = KINDS.find(forward.kind)
+    adjust = None if kind is None else kind.gradient_sharding
     return made if adjust is None else adjust(op, tensors, without_halos(forward), made)
 
 
