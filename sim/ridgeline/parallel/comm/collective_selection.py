@@ -15,10 +15,9 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.network import nccl
-from ridgeline.network.algorithm import DoesNotApplyError
+from ridgeline.network.algorithm import ALGORITHMS, DoesNotApplyError
 from ridgeline.network.routing import routes
 from ridgeline.network.schedule import (
-    ALGORITHMS,
     CollectiveSchedule,
     LinkLoads,
     SchedulePhase,
