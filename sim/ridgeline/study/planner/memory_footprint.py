@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.parallel.sharding.shard import COLLECTIVES
-from ridgeline.study.planner.execution_order import is_once
+from ridgeline.study.planner.execution_order import runs_once_per_step
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.liveness import storages
 
@@ -51,7 +51,7 @@ def held_by_unit(
     held = np.zeros((n_units, COLUMNS))
     handed = frozenset(gradients.values())
     of_experts = experts.union(gradients[w] for w in experts if w in gradients)
-    once = [is_once(op, graph) for op in graph.ops]
+    once = [runs_once_per_step(op, graph) for op in graph.ops]
     _add_states(graph, home, handed, of_experts, once, held)
     storage = storages(graph)
     keeper = _add_kept(graph, home, once, storage, held)
