@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError
@@ -132,6 +132,7 @@ def test_only_attention_has_ends_of_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["h100-sxm5-80gb", "a100-sxm4-80gb"])
+@settings(max_examples=25, deadline=None)
 @given(rows=st.integers(1, 20), window=st.integers(1, 2048))
 def test_registers_pass_operands_of_the_scores_that_are_computed(
     name: str, rows: int, window: int
