@@ -9,7 +9,7 @@ TRACE_READY := $(TRACE_VENV)/.ready
 TORCH := torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-thorough explore test-trace lint lock clean
+.PHONY: demo test test-thorough mutate explore test-trace lint lock clean
 
 demo: $(READY)
 	$(BIN)/ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048 --precision fp16-mixed --out out
@@ -21,6 +21,12 @@ test: $(READY)
 # Further cases of properties, of which `test` runs some.
 test-thorough: $(READY)
 	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile -m thorough
+
+# Do tests fail when one operator or number of the package is another? About an hour.
+mutate: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check cosmic-ray==8.7.0
+	$(BIN)/python benchmarks/mutate.py
+	$(BIN)/python benchmarks/mutate.py --sample 40
 
 # The property tests on cases that no run has seen.
 explore: $(READY)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ridgeline.engine.executor import run
 from ridgeline.hardware.load import load_cluster
-from ridgeline.network.topology import from_cluster
+from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.parallel.executions.lower import lower_execution
 from ridgeline.report.execution import execution_result
 from ridgeline.workload.trace import chakra, chakra_files

@@ -7,7 +7,7 @@ from typing import Any
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.plan.resolved import NEUTRAL, ResolvedPlan
 from ridgeline.study.planner import SearchResult, search
-from ridgeline.study.planner.search import Searcher, searcher
+from ridgeline.study.planner.searcher import Searcher, searcher
 
 _NOISE = ("device_speed_std", "sequence_length_std", "expert_load_factor")
 

@@ -15,9 +15,10 @@ from ridgeline.engine.timeline import Timeline
 from ridgeline.errors import CutOffError, RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device, MemoryLevel
+from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.network.faults import read_faults
 from ridgeline.network.resolve import load_cluster
-from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.network.topology import Topology
 from ridgeline.parallel.lower import Lowered, lower
 from ridgeline.parallel.plan.default_precision import default_precision
 from ridgeline.parallel.plan.plan import Plan

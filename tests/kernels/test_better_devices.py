@@ -10,6 +10,7 @@ import pytest
 from check_better_devices import ROUNDING, VALUES, better, own_gpu, products
 from ridgeline.hardware import load_device
 from ridgeline.hardware.device import Device
+from ridgeline.kernels import pricing
 from ridgeline.kernels.kernel_price import KernelPrice, price_kernels
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.kernel_graphs import linear_graph, product_formats
@@ -35,6 +36,18 @@ def test_a_better_device_is_never_slower(name: str, what: str) -> None:
         after = price_kernels(graphs, better(device, what, factor))
         for graph, old, new in zip(graphs, before, after, strict=True):
             assert new.time_s <= (1 + ROUNDING) * old.time_s, (graph.name, factor)
+
+
+@pytest.mark.parametrize("name", ["l4", "t4", "rtx-4090"])
+def test_what_another_engine_excludes_is_no_faster(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = load_device(name)
+    sizes = (2 ** np.random.default_rng(3).uniform(6.0, 13.0, (80, 3))).astype(int).tolist()
+    graphs = [linear_graph(m, n, k, product_formats("fp16")) for m, n, k in sizes]
+    found = price_kernels(graphs, device)
+    monkeypatch.setattr(pricing, "is_calibrated", lambda *_: True)  # nothing is excluded
+    assert price_kernels(graphs, device) == found
 
 
 @pytest.mark.parametrize("what", VALUES)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from machines import DEVICE, write_machine
 from ridgeline.hardware import Device, load_device
 from ridgeline.hardware.array import Dataflow, Fold
-from ridgeline.kernels.breakdown import TileChoice
 from ridgeline.kernels.broadcast_grid import core_gemm_cycles
 from ridgeline.kernels.bsp_gemm import ElementSizes, EqualTiles, best_plan
+from ridgeline.kernels.latency_parts import TileChoice
 from ridgeline.kernels.single_op import OpResult, conv, gemm
 from ridgeline.kernels.systolic import systolic_gemm
 from ridgeline.workload.graph import Conv, Gemm

@@ -36,14 +36,20 @@ def mlp(batch: int, widths: list[int], optimizer: str = "sgd") -> Graph:
 def slow(
     graph: Graph, capacity: float, staying: frozenset[str] = frozenset()
 ) -> list[tuple[int, ...]]:
+    """Tell which operands are farther than a capacity (`depths`)."""
+    return [tuple(int(d > capacity) for d in found) for found in depths(graph, staying)]
+
+
+def depths(graph: Graph, staying: frozenset[str] = frozenset()) -> list[tuple[float, ...]]:
     """Play three steps over a list of blocks, the last touched at the end; inputs are new.
 
-    Of `staying` weights no block is touched: they are there, but for updates.
+    Return the bytes touched since, by operand. Of `staying` weights no block is touched: they are
+    there, but for updates.
     """
     storage, spans = storages(graph), lifetimes(graph)
     blocks: list[list[object]] = []  # [owner or None, bytes]
     freed: list[list[object]] = []
-    found: list[tuple[int, ...]] = []
+    found: list[tuple[float, ...]] = []
     for _ in range(3):
         found = []
         for i, op in enumerate(graph.ops):
@@ -51,7 +57,7 @@ def slow(
             for name in (*op.inputs, *op.outputs):
                 root, size = storage[name], float(graph.tensors[name].bytes)
                 if root in staying:
-                    here.append(int(op.pass_ is Pass.UPDATE))
+                    here.append(float("inf") if op.pass_ is Pass.UPDATE else 0.0)
                     continue
                 mine = next((b for b in blocks if b[0] == root), None)
                 if mine is not None:
@@ -59,7 +65,7 @@ def slow(
                     depth = size + sum(b[1] for b in blocks[at + 1 :])
                     blocks.remove(mine)
                     blocks.append([root, max(size, mine[1])])
-                    here.append(int(depth > capacity))
+                    here.append(depth)
                     continue
                 missing, places = size, []
                 while missing > 0 and freed:
@@ -74,7 +80,7 @@ def slow(
                 if missing == 0 and places:
                     depth = size + sum(b[1] for b in blocks[min(places) + 1 :])
                 blocks.append([root, size])
-                here.append(int(depth > capacity or graph.tensors[root].role is Role.INPUT))
+                here.append(float("inf") if graph.tensors[root].role is Role.INPUT else depth)
             for root, (_, last) in spans.items():
                 if last == i and graph.tensors[root].role not in STATIC_ROLES:
                     for block in blocks:
@@ -101,13 +107,17 @@ def far_bytes(graph: Graph, found: dict[int, tuple[int, ...]]) -> float:
     widths=st.lists(st.integers(1, 64), min_size=1, max_size=5),
     optimizer=st.sampled_from(["sgd", "adam"]),
     capacity=st.integers(1, 64),
+    data=st.data(),
 )
 def test_as_a_list_of_blocks_has_it(
-    batch: int, widths: list[int], optimizer: str, capacity: int
+    batch: int, widths: list[int], optimizer: str, capacity: int, data: st.DataObject
 ) -> None:
+    """Also of a cache that has room for what was touched since, and for not a byte more."""
     graph = mlp(batch, widths, optimizer)
-    fast = residence(graph, device(f"{capacity} KiB")).found
-    assert [fast[id(op)] for op in graph.ops] == slow(graph, capacity * 1024.0)
+    exact = {int(d) for found in depths(graph) for d in found if 0 < d < float("inf")}
+    for size in (capacity * 1024, data.draw(st.sampled_from(sorted(exact)))):
+        fast = residence(graph, device(f"{size} B")).found
+        assert [fast[id(op)] for op in graph.ops] == slow(graph, size)
 
 
 @settings(max_examples=25, deadline=None)

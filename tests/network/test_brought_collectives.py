@@ -9,7 +9,7 @@ import pytest
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network import collective
-from ridgeline.network.user_collectives import read_collective
+from ridgeline.network.collective_files import read_collective
 from ridgeline.network.verification import WrongCollectiveError
 
 WHERE = "Ring(4, 50 GB/s, 1 us)"

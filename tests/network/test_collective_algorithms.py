@@ -14,8 +14,8 @@ from network_machines import cluster, dgx1, single, switched
 from oracles.collective_data import CollectiveData, all_have_met
 from ridgeline.errors import RidgelineError
 from ridgeline.network import Topology, from_cluster, from_text
-from ridgeline.network.algorithm import PARTED, DoesNotApplyError
-from ridgeline.network.schedule import ALGORITHMS, closed_form_time_s
+from ridgeline.network.algorithm import ALGORITHMS, PARTED, DoesNotApplyError
+from ridgeline.network.schedule import closed_form_time_s
 
 NAMES = sorted(ALGORITHMS)
 MACHINES = {

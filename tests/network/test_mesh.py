@@ -19,9 +19,10 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.network import collective, from_cluster, from_text
+from ridgeline.network.algorithm import ALGORITHMS
 from ridgeline.network.line_dimensions import lines
 from ridgeline.network.routing import route
-from ridgeline.network.schedule import ALGORITHMS, closed_form_time_s
+from ridgeline.network.schedule import closed_form_time_s
 from ridgeline.network.topology_metrics import bisection_bandwidth, diameter, measure
 from ridgeline.network.traffic import flow_times, make_flows
 from ridgeline.parallel.comm.collective_selection import best_schedule
@@ -29,7 +30,7 @@ from ridgeline.parallel.comm.placement import Lying
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.plan.resolved import NEUTRAL
 from ridgeline.simulation import simulate
-from ridgeline.study.planner.search import searcher
+from ridgeline.study.planner.searcher import searcher
 from ridgeline.workload import load_model
 
 # Programs that cost nothing: what is searched and bounded are plans alone.
@@ -246,5 +247,5 @@ def test_no_bound_of_a_plan_is_above_what_is_played() -> None:
         group = one.groups.group(one.key(i))
         if group is None:
             continue
-        bound, replay = one.sharpened(group, i), one.replay(space.plan(i))
+        bound, replay = one.tightened(group, i), one.replay(space.plan(i))
         assert 0 < bound.time_s <= replay.step_time_s * (1 + 1e-12), space.plan(i)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster, load_node
 from ridgeline.network import collective, from_cluster, nccl
+from ridgeline.network.algorithm import ALGORITHMS
 from ridgeline.network.algorithms.pipelines import double_tree_sent
 from ridgeline.network.astrasim import (
     AstraSimSystem,
@@ -26,7 +27,7 @@ from ridgeline.network.astrasim import (
 )
 from ridgeline.network.astrasim_files import read_network, read_system
 from ridgeline.network.library import ProtocolFigures
-from ridgeline.network.schedule import ALGORITHMS, closed_form_time_s
+from ridgeline.network.schedule import closed_form_time_s
 from ridgeline.network.topology import Topology
 
 DATA = Path(__file__).parents[1] / "data"

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 import ridgeline as rl
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware import load_cluster
+from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.network.routing import route
-from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.network.topology import Topology
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.model import load_model

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network import collective, from_text
-from ridgeline.network.algorithm import MANY
-from ridgeline.network.schedule import ALGORITHMS, CollectiveSchedule, closed_form_time_s
+from ridgeline.network.algorithm import ALGORITHMS, MANY
+from ridgeline.network.schedule import CollectiveSchedule, closed_form_time_s
 from ridgeline.network.symmetric import exchange_phases
 
 PLACES = st.lists(st.integers(2, 6), min_size=2, max_size=3).map(lambda e: "x".join(map(str, e)))

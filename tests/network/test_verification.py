@@ -12,9 +12,14 @@ from hypothesis import strategies as st
 
 from oracles.collective_data import CollectiveData
 from ridgeline.network import collective, from_text
-from ridgeline.network.algorithm import CollectiveGroup, DoesNotApplyError, algorithm, asked_bytes
+from ridgeline.network.algorithm import (
+    ALGORITHMS,
+    CollectiveGroup,
+    DoesNotApplyError,
+    algorithm,
+    asked_bytes,
+)
 from ridgeline.network.message_schedule import MessageSchedule, make_script, make_step
-from ridgeline.network.schedule import ALGORITHMS
 from ridgeline.network.verification import WrongCollectiveError, verify_script
 
 TOPOLOGIES = {

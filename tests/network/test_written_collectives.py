@@ -12,11 +12,11 @@ import pytest
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network import collective
+from ridgeline.network.algorithm import ALGORITHMS
+from ridgeline.network.collective_files import read_collective
 from ridgeline.network.collectives import collective_files
 from ridgeline.network.resolve import topology_of
-from ridgeline.network.schedule import ALGORITHMS
 from ridgeline.network.tuner import best_rows, read_tuner
-from ridgeline.network.user_collectives import read_collective
 from ridgeline.network.verification import WrongCollectiveError
 from ridgeline.workload.files import load_model
 

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.network import collective
+from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.network.schedule import closed_form_time_s
-from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.network.topology import Topology
 from ridgeline.parallel.comm.collective_selection import best_schedule
 
 MIB = 2.0**20

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
+from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.network.collectives import collective
-from ridgeline.network.topology import from_cluster
 from ridgeline.parallel.executions.lower import lower_execution
 from ridgeline.workload.execution import COLLECTIVES, Execution, TaskKind
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from machines import write_machine
 from ridgeline.hardware import load_cluster
-from ridgeline.network.topology import from_cluster
+from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.parallel.emit.buckets import gradient_buckets
 from ridgeline.parallel.lower import COLLECTIVE
 from ridgeline.parallel.plan.plan import Plan

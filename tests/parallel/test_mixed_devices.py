@@ -12,8 +12,9 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network.resolve import load_cluster
 from ridgeline.report.fault_distribution import waited_s
 from ridgeline.report.result import Result
-from ridgeline.study.planner.search import found_by, searcher
+from ridgeline.study.planner.search import found_by
 from ridgeline.study.planner.search_result import Objective
+from ridgeline.study.planner.searcher import searcher
 
 FILE = Path(__file__).parents[2] / "docs" / "examples" / "fabrics" / "two-generations.yaml"
 LINK = "Switch(8, 300 GB/s, 1 us)"
@@ -114,7 +115,7 @@ def test_the_best_plan_of_several_kinds_is_proven(objective: Objective) -> None:
         except RidgelineError:
             continue
         assert replay.objective >= best * (1 - 1e-12)
-        assert one.sharpened(group, i).time_s <= replay.step_time_s * (1 + 1e-9)
+        assert one.tightened(group, i).time_s <= replay.step_time_s * (1 + 1e-9)
         played += 1
     assert played > 5
 

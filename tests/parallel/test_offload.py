@@ -14,7 +14,7 @@ from oracles.graph_zoo import tiny
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.kernels import price
-from ridgeline.network.topology import from_cluster
+from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.parallel.checkpointing.chain import DoesNotFit
 from ridgeline.parallel.checkpointing.offload import (
     COPIES,

@@ -8,7 +8,7 @@ from ridgeline import Plan, simulate
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.kernels import price
-from ridgeline.network.topology import from_cluster
+from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.parallel.checkpointing.offload import (
     COPIES,
     copied_bytes,

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from ridgeline.engine.program import Program
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.load import load_cluster
-from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.network.cluster_topology import from_cluster
+from ridgeline.network.topology import Topology
 from ridgeline.parallel.emit import step_emitter
 from ridgeline.parallel.emit.stage_dedup import look_of
 from ridgeline.parallel.emit.step_template import _drafts

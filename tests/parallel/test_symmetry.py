@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from ridgeline.hardware import load_cluster
+from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.network.inline import from_text
-from ridgeline.network.topology import from_cluster
 from ridgeline.parallel.comm.collective_flows import StageCollective
 from ridgeline.parallel.comm.symmetry import Symmetry, symmetry_of
 from ridgeline.parallel.plan.mesh import Mesh

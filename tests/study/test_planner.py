@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.load import load_cluster
-from ridgeline.study.planner.cost_cache import Key
+from ridgeline.study.planner.cost_cache import GroupKey
 from ridgeline.study.planner.layer_extrapolation import ReducedModel
 from ridgeline.study.planner.lower_bounds import totals
 from ridgeline.study.planner.plan_class import BACKWARD, FORWARD
-from ridgeline.study.planner.search import Searcher
-from ridgeline.study.planner.search_result import Objective, Replay, pareto
+from ridgeline.study.planner.search_result import Objective, SimulatedPlan, pareto
+from ridgeline.study.planner.searcher import Searcher
 from ridgeline.study.planner.space import GRID_MODES, RECOMPUTE_NAMES
 from ridgeline.workload.model import Model, load_model
 from stacked import plain_search as search
@@ -139,7 +139,7 @@ def test_what_is_done_again_early_is_not_waited_with() -> None:
     group = one.groups.group(one.key(int(i)))
     assert group is not None
     replay = one.replay(s.plan(int(i)))
-    assert one.sharpened(group, int(i)).time_s <= replay.step_time_s
+    assert one.tightened(group, int(i)).time_s <= replay.step_time_s
 
 
 @settings(max_examples=10, deadline=None)
@@ -211,7 +211,7 @@ def check_bounds(one: Searcher, data: st.DataObject, some: list[int] | None = No
         replay = one.replay(one.space.plan(i))
     except RidgelineError:
         return
-    sharp = one.sharpened(group, i)
+    sharp = one.tightened(group, i)
     coarse = one.screened(np.array([i]), np.array([0]), totals(group)[None, :])[0]
     less = one.groups.least(one.key(i)._replace(recompute="none"))
     again = one.groups.least_again(one.key(i))
@@ -221,7 +221,7 @@ def check_bounds(one: Searcher, data: st.DataObject, some: list[int] | None = No
     assert (again <= totals(group)[:7] * (1 + 1e-12)).all(), replay.plan
     values = one.bound_values(np.array([sharp.time_s]), np.array([sharp.energy_j]), np.array([i]))
     energy = sharp.energy_j * replay.plan.devices / replay.plan.pipeline
-    assert one.sharpened(group, i, wired=False).time_s <= sharp.time_s
+    assert one.tightened(group, i, wired=False).time_s <= sharp.time_s
     assert sharp.time_s <= replay.step_time_s, replay.plan
     assert coarse[0] <= replay.step_time_s, replay.plan
     assert energy <= replay.energy_j, replay.plan
@@ -250,7 +250,7 @@ def test_the_optimum_of_a_mixture_is_found_where_experts_may_be_shared() -> None
     check_optimum(case, "time")
 
 
-def check_optimum(case: Any, objective: Objective, **wider: bool) -> Replay:
+def check_optimum(case: Any, objective: Objective, **wider: bool) -> SimulatedPlan:
     one = searcher(*case, objective=objective, **wider)
     everything = []
     for i in range(len(one.space)):
@@ -282,7 +282,7 @@ def test_no_plan_that_fits_is_dropped() -> None:
         group = one.groups.group(one.key(i))
         if group is None or one.space.micro_batches[i] > 16:
             continue
-        bound = one.sharpened(group, i)
+        bound = one.tightened(group, i)
         if bound.memory_bytes <= one.cluster.device.capacity_bytes or np.isinf(bound.time_s):
             continue
         try:
@@ -338,7 +338,7 @@ def test_experts_are_shared_by_ranks_that_divide_them_and_the_data() -> None:
 def test_a_stage_waits_for_what_no_op_runs_beside() -> None:
     """Experts on other nodes: all-to-alls longer than what hides them count in the bound."""
     one = mixed(0)
-    whole = Key(1, 1, False, "none", 1)
+    whole = GroupKey(1, 1, False, "none", 1)
     alone, shared = one.groups.group(whole), one.groups.group(whole._replace(expert=12))
     assert alone is not None
     assert shared is not None

@@ -17,7 +17,7 @@ from ridgeline.parallel.partition.pipeline_partition import partition
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.sharding.experts import expert_weights, with_experts
 from ridgeline.study.planner.execution_order import FORWARD, MADE, READ, WHOLE
-from ridgeline.study.planner.search import Searcher
+from ridgeline.study.planner.searcher import Searcher
 from ridgeline.study.planner.space import SCHEDULE_NAMES
 from ridgeline.study.planner.stage_max_plus import bucketed, parts_of
 from ridgeline.workload.graph import Pass, Role
@@ -40,7 +40,7 @@ def share(one: Searcher, i: int, *, wired: bool = True) -> float:
     """Return the bound over the engine's time."""
     group = one.groups.group(one.key(i))
     assert group is not None
-    bound = one.sharpened(group, i, wired=wired)
+    bound = one.tightened(group, i, wired=wired)
     return bound.time_s / one.replay(one.space.plan(i)).step_time_s
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import RidgelineError
 from ridgeline.study.planner.infeasible import _leanest
-from ridgeline.study.planner.search import Searcher
+from ridgeline.study.planner.searcher import Searcher
 from ridgeline.workload.model import load_model
 from stacked import plain_searcher as searcher
 

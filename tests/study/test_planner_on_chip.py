@@ -10,7 +10,7 @@ import pytest
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.templates import device_template
-from ridgeline.study.planner.search import Searcher
+from ridgeline.study.planner.searcher import Searcher
 from stacked import plain_searcher as searcher
 from thoroughly import further
 
@@ -47,7 +47,7 @@ def shares(one: Searcher, rng: random.Random, most: int) -> list[float]:
         if group is None:
             continue
         try:
-            bound = one.sharpened(group, i, wired=True)
+            bound = one.tightened(group, i, wired=True)
             found.append(bound.time_s / one.replay(one.space.plan(i)).step_time_s)
         except RidgelineError:
             continue

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.hardware.load import load_cluster
-from ridgeline.network.topology import from_cluster
+from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.parallel.checkpointing.recompute import Mode, with_recompute
 from ridgeline.parallel.comm.comm_cost import FarMemory, Wires
 from ridgeline.parallel.partition.pipeline_partition import partition
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.study.planner.layer_extrapolation import ReducedModel
 from ridgeline.study.planner.lower_bounds import HELD, totals
-from ridgeline.study.planner.search import Searcher
+from ridgeline.study.planner.searcher import Searcher
 from ridgeline.workload.graph import Pass
 from stacked import plain_searcher as searcher
 
@@ -80,7 +80,7 @@ def check(one: Searcher, plan: Plan, i: int) -> None:
     """No bound of a plan is above what the engine plays."""
     group = one.groups.group(one.key(i))
     assert group is not None
-    bound, replay = one.sharpened(group, i), one.replay(plan)
+    bound, replay = one.tightened(group, i), one.replay(plan)
     assert 0 < bound.time_s <= replay.step_time_s, plan
     assert 0 < bound.memory_bytes <= replay.memory_bytes, plan
     values = one.bound_values(np.array([bound.time_s]), np.array([bound.energy_j]), np.array([i]))
@@ -181,7 +181,7 @@ def test_messages_of_many_ranks_share_their_links() -> None:
     group = one.groups.group(one.key(int(i)))
     assert group is not None
     step_s = one.replay(one.space.plan(int(i))).step_time_s
-    bound = one.sharpened(group, int(i))
+    bound = one.tightened(group, int(i))
     assert 0.6 < bound.time_s / step_s <= 1.0
 
 

@@ -11,11 +11,11 @@ import pytest
 from ridgeline.errors import RidgelineError
 from ridgeline.simulation import simulate
 from ridgeline.study.planner import worker
-from ridgeline.study.planner.branch_and_bound import Queue
+from ridgeline.study.planner.branch_and_bound import Frontier
 from ridgeline.study.planner.branching import ALL
 from ridgeline.study.planner.search import found_by
 from ridgeline.study.planner.search_result import SearchResult
-from ridgeline.study.planner.worker import Helper, can_fork
+from ridgeline.study.planner.worker import SearchWorker, can_fork
 from ridgeline.study.recalled import without_step
 from ridgeline.study.scaling import scaling
 from stacked import plain_search as search
@@ -51,9 +51,9 @@ def test_two_processes_say_what_one_says(case: tuple[str, str, int, int, int | N
 
 def test_a_helper_that_dies_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     alone = search("mlp", "dgx1-v100", 8, 64, limit=2, processes=1)
-    begin, asked = Helper.begin, []
+    begin, asked = SearchWorker.begin, []
 
-    def dies(self: Helper, task: str, *given: object) -> None:
+    def dies(self: SearchWorker, task: str, *given: object) -> None:
         asked.append(task)
         if len(asked) == 4:
             self._process.kill()
@@ -61,7 +61,7 @@ def test_a_helper_that_dies_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> No
             assert self._process.exitcode == -signal.SIGKILL
         begin(self, task, *given)
 
-    monkeypatch.setattr(Helper, "begin", dies)
+    monkeypatch.setattr(SearchWorker, "begin", dies)
     assert said(search("mlp", "dgx1-v100", 8, 64, limit=2, processes=2)) == said(alone)
     assert len(asked) >= 4
 
@@ -69,7 +69,7 @@ def test_a_helper_that_dies_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> No
 def test_entries_are_opened_to_the_same_by_whoever_and_whenever() -> None:
     """Also before they are asked for."""
     asked, ahead = (
-        Queue(searcher("mlp", "dgx1-v100", 4, 16), None, lambda plan: None, 1) for _ in range(2)
+        Frontier(searcher("mlp", "dgx1-v100", 4, 16), None, lambda plan: None, 1) for _ in range(2)
     )
     asked.fill()
     ahead.fill()
@@ -112,7 +112,7 @@ def test_a_second_process_is_started_where_there_is_much_to_price(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = searcher("mlp", "dgx1-v100", 8, 64)
-    few, many = (Queue(one, 1, lambda plan: None, None) for _ in range(2))
+    few, many = (Frontier(one, 1, lambda plan: None, None) for _ in range(2))
     few.found(0.0)
     monkeypatch.setattr("ridgeline.study.planner.branch_and_bound.MANY", 1)
     many.found(0.0)

@@ -22,7 +22,7 @@ from ridgeline.software.load import load_software
 from ridgeline.software.stack import Stack
 from ridgeline.study.planner import search
 from ridgeline.study.planner.lower_bounds import totals
-from ridgeline.study.planner.search import Searcher, searcher
+from ridgeline.study.planner.searcher import Searcher, searcher
 from ridgeline.study.scaling import scaling
 from ridgeline.workload.model import Model, load_model
 from stacked import PLAIN
@@ -119,7 +119,7 @@ def check(one: Searcher | None, data: st.DataObject) -> None:
     coarse = one.screened(at, row, known[None, :])[0]
     unpriced = one.screened(at, row, one.may_fit(key)[None, :])[0]
     for wired in (True, False):
-        sharp = one.sharpened(group, i, wired=wired)
+        sharp = one.tightened(group, i, wired=wired)
         values = one.bound_values(np.array([sharp.time_s]), np.array([sharp.energy_j]), at)
         assert 0 < sharp.time_s <= replay.step_time_s, who
         assert values[0] <= replay.objective, who
@@ -154,7 +154,7 @@ def test_gradients_made_during_a_wait_are_not_late(bucket: float) -> None:
     (i,) = (i for i in range(len(one.space)) if one.space.plan(i) == plan)
     group = one.groups.group(one.key(i))
     assert group is not None
-    assert 0.9 < one.sharpened(group, i).time_s / one.replay(plan).step_time_s <= 1.0
+    assert 0.9 < one.tightened(group, i).time_s / one.replay(plan).step_time_s <= 1.0
 
 
 STACKS = ("megatron-core", "megatron-lm-2021", "torchtitan", "maxtext-gpu", "bigscience", "ideal")

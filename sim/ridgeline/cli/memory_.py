@@ -180,8 +180,8 @@ def _print_fit(
     Its precision and its kernels count, not its allocator and its buffers.
     """
     from ridgeline.kernels import price
+    from ridgeline.network.cluster_topology import from_cluster
     from ridgeline.network.resolve import load_cluster
-    from ridgeline.network.topology import from_cluster
     from ridgeline.parallel.checkpointing.offload import copied_bytes
     from ridgeline.parallel.checkpointing.offload_fit import fastest_fit
     from ridgeline.parallel.memory.liveness_profile import training_graph_of

@@ -20,7 +20,7 @@ from ridgeline.cli.software import Software, one_stack
 from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
-    from ridgeline.study.planner import Replay, SearchResult
+    from ridgeline.study.planner import SearchResult, SimulatedPlan
 
 
 def plan_(
@@ -113,7 +113,7 @@ def _print(found: SearchResult) -> None:
         screen.print(f"note: {note}", soft_wrap=True)
 
 
-def _table(title: str, replays: tuple[Replay, ...], best: Replay) -> None:
+def _table(title: str, replays: tuple[SimulatedPlan, ...], best: SimulatedPlan) -> None:
     from ridgeline.report.tables import plain_table
     from ridgeline.units import show
 

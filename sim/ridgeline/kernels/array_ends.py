@@ -10,8 +10,8 @@ from __future__ import annotations
 import itertools
 import math
 
-from ridgeline.kernels.breakdown import ARRAY, BUSY_THROUGHOUT, EngineShares
 from ridgeline.kernels.cost import OperandBytes
+from ridgeline.kernels.latency_parts import ARRAY, BUSY_THROUGHOUT, EngineShares
 from ridgeline.kernels.mapping.axes import axes_of, dims_of
 from ridgeline.kernels.mapping.machine import MappingMachine, engine_of
 from ridgeline.kernels.mapping.mapped_contraction import Mapped

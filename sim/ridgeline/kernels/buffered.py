@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.array_ends import mapped_registers, mapped_shares
-from ridgeline.kernels.breakdown import LatencyParts
 from ridgeline.kernels.contraction_time import ContractionProblem, EngineTime
 from ridgeline.kernels.cost import NOTHING, OperandBytes, price_of_place
+from ridgeline.kernels.latency_parts import LatencyParts
 from ridgeline.kernels.mapping.device import machine_of
 from ridgeline.kernels.mapping.machine import MappingMachine
 from ridgeline.kernels.mapping.mapped_contraction import Mapped, Nearer, dataflow_of, mapping_of

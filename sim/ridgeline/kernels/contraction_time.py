@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from ridgeline.hardware.device import Device
-from ridgeline.kernels.breakdown import (
+from ridgeline.kernels.cost import OperandBytes
+from ridgeline.kernels.latency_parts import (
     BUSY_THROUGHOUT,
     NO_PARTS,
     LatencyParts,
     LazyShares,
     TileChoice,
 )
-from ridgeline.kernels.cost import OperandBytes
 from ridgeline.kernels.overlap import PartialOverlap
 from ridgeline.kernels.traffic import Operands, SearchOptions
 from ridgeline.workload.graph import Op

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.dies import DIE_LINKS
 from ridgeline.hardware.host_processor import HOST, HOST_LINK, HOST_MEMORY
-from ridgeline.kernels.breakdown import BUSY_THROUGHOUT, LatencyParts, LazyShares, TileChoice
+from ridgeline.kernels.latency_parts import BUSY_THROUGHOUT, LatencyParts, LazyShares, TileChoice
 from ridgeline.kernels.overlap import PartialOverlap
 
 if TYPE_CHECKING:

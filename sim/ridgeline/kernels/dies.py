@@ -26,8 +26,8 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.dies import DIE_LINKS, Dies
 from ridgeline.hardware.equal_parts import one_die
-from ridgeline.kernels.breakdown import LatencyParts
 from ridgeline.kernels.cost import NOTHING, OpCost, OperandBytes, op_energy_j, peak_rates
+from ridgeline.kernels.latency_parts import LatencyParts
 from ridgeline.kernels.op_cost_terms import Common
 from ridgeline.kernels.op_signature import Alike, described
 from ridgeline.workload.formats import bytes_of

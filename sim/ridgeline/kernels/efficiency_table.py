@@ -131,6 +131,15 @@ def achievable_shares(
     return found
 
 
+def is_calibrated(device: Device, engine: str, format_: str) -> bool:
+    """Tell whether any share of the peak of an engine in a format is the device's own."""
+    return any(
+        row.fraction.basis in MEASURED
+        for row in device.achievable
+        if (row.engine, row.format) == (engine, format_)
+    )
+
+
 def is_plain_product(op: Op) -> bool:
     """Tell whether an op is a matrix product by itself: no convolution, attention or recurrence."""
     return isinstance(op.loops, Gemm) and _names(op) == ("gemm",)

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from ridgeline.hardware.device import Device, Engine
 from ridgeline.hardware.grid import BroadcastGrid
-from ridgeline.kernels.breakdown import BUSY_THROUGHOUT, EngineShares, LatencyParts
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm, ring_gemm, unheld_share
 from ridgeline.kernels.bsp_gemm import ElementSizes, EqualTiles, best_plan
 from ridgeline.kernels.contraction_time import ContractionProblem, EngineModel, EngineTime
 from ridgeline.kernels.cost import OperandBytes, price_of_place
 from ridgeline.kernels.cpu_cores import besides_s, terms_of
 from ridgeline.kernels.efficiency_table import achievable_share, achievable_shares, share_of
+from ridgeline.kernels.latency_parts import BUSY_THROUGHOUT, EngineShares, LatencyParts
 from ridgeline.kernels.mapping.mapping_file import MappingFile
 from ridgeline.kernels.processors import in_waves
 from ridgeline.kernels.systolic.device import arrays_of, by_dataflow

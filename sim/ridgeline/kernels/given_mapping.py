@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING
 
 from ridgeline.hardware.array import Dataflow
 from ridgeline.hardware.device import Device
-from ridgeline.kernels.breakdown import ARRAY, EngineShares
 from ridgeline.kernels.broadcast_grid import grid_gemm
 from ridgeline.kernels.contraction_time import ContractionProblem, EngineTime
 from ridgeline.kernels.cost import OperandBytes
 from ridgeline.kernels.efficiency_table import achievable_share, share_of
 from ridgeline.kernels.engines import grid_mac_s, on_elements, ring_of
+from ridgeline.kernels.latency_parts import ARRAY, EngineShares
 from ridgeline.kernels.mapping.completion import kind_of, mappings
 from ridgeline.kernels.mapping.mapping import FAR, Mapping
 from ridgeline.kernels.mapping.mapping_file import MappingFile

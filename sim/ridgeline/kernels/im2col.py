@@ -30,9 +30,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ridgeline.hardware.device import Device
-from ridgeline.kernels.breakdown import LatencyParts
 from ridgeline.kernels.cost import OpCost, OperandBytes
 from ridgeline.kernels.cudnn_fp32_conv import UNFOLDING
+from ridgeline.kernels.latency_parts import LatencyParts
 from ridgeline.kernels.traffic import cache_bytes
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role
 

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.device import Device, Work
 from ridgeline.hardware.host_processor import HOST, HOST_LINK, HOST_MEMORY
-from ridgeline.kernels.breakdown import LatencyParts
 from ridgeline.kernels.cache_residency import keeping, passing, stayed
 from ridgeline.kernels.cost import OpCost, OperandBytes, peak_rates
+from ridgeline.kernels.latency_parts import LatencyParts
 from ridgeline.kernels.measured_kernels import kernel_of
 from ridgeline.kernels.op_signature import Alike
 from ridgeline.kernels.power_capped_clock import PowerLimit

@@ -6,6 +6,7 @@ This is the roofline with measured efficiencies, applied per op (Williams, Water
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -16,7 +17,12 @@ from ridgeline.kernels.contraction_time import ContractionProblem, EngineTime
 from ridgeline.kernels.cost import EXCHANGE, NOTHING, OpCost, OperandBytes
 from ridgeline.kernels.cpu_cores import latency_of
 from ridgeline.kernels.dtype_emulation import Kernels, done_by, kernels_for
-from ridgeline.kernels.efficiency_table import achievable_shares, engines_with_kernels, keys_of
+from ridgeline.kernels.efficiency_table import (
+    achievable_shares,
+    engines_with_kernels,
+    is_calibrated,
+    keys_of,
+)
 from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.given_mapping import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.mapping_file import MappingFile
@@ -94,19 +100,14 @@ def price_all(
         machine, names, format_ = able[kernels]
         if given is not None:
             names = mappable(machine, names, given)
-        by_engine = [
-            _within_limit(
-                _on_engine(alike, machine, name, format_, given, search),
-                alike, machine, name, format_, common,
-                anew=given is None and machine.engines[name].kind in WAVES,
-            )
-            for name in names
-        ]  # fmt: skip
-        for kind, *found in zip(alike, *by_engine, strict=True):
+        free = _on_engines(alike, machine, names, format_, given, search, device)
+        for kind, able_to in zip(alike, free, strict=True):
             more = () if given is not None else _by_winograd(kind, machine, names, format_)
             assert kind.op is not None
-            those = engines_with_kernels(kind.op, names, device)
-            done = [cost for name, cost in zip(names, found, strict=True) if name in those]
+            if given is None:
+                done = _within_limit(kind, able_to, machine, format_, common)
+            else:
+                done = [common.power.limited(cost) for cost in able_to.values()]
             limited = (common.power.limited(cost) for cost in more)
             costs[kind] = _fastest([*done, *limited], common.rates)
             if given is None and im2col.applies(kind.op):
@@ -200,48 +201,79 @@ def _fastest(costs: Sequence[OpCost], rates: Mapping[str, float]) -> OpCost:
     return min(costs, key=lambda cost: (not cost.calibrated, cost.spans(rates).time_s))
 
 
-def _within_limit(
-    costs: Sequence[OpCost],
+def _on_engines(
     kinds: Sequence[Alike],
-    device: Device,
-    name: str,
+    machine: Device,
+    names: Sequence[str],
     format_: str,
-    common: Common,
-    *,
-    anew: bool,
+    given: MappingFile | None,
+    search: SearchOptions,
+    device: Device,
+) -> list[dict[str, OpCost]]:
+    """Price contractions at full clock on each engine that has kernels for them.
+
+    An engine of which no share was measured is not asked about what another one does at a measured
+    share, which is preferred whatever it takes.
+    """
+    found: list[dict[str, OpCost]] = [{} for _ in kinds]
+    for name in sorted(names, key=lambda name: not is_calibrated(machine, name, format_)):
+        known = is_calibrated(machine, name, format_)
+        asked = [
+            at
+            for at, (kind, costs) in enumerate(zip(kinds, found, strict=True))
+            if kind.op is not None
+            and name in engines_with_kernels(kind.op, names, device)
+            and (known or not any(cost.calibrated for cost in costs.values()))
+        ]
+        if asked:
+            costs = _on_engine([kinds[at] for at in asked], machine, name, format_, given, search)
+            for at, cost in zip(asked, costs, strict=True):
+                found[at][name] = cost
+    return found
+
+
+def _within_limit(
+    kind: Alike, free: Mapping[str, OpCost], device: Device, format_: str, common: Common
 ) -> list[OpCost]:
-    """Return what ops cost at the clock that the power limit leaves.
+    """Return what an op costs on each engine, at the clock that the power limit leaves.
 
     A kernel that is slower at full clock, and moves less, may be faster then. Without this, an op
     on a device with more bandwidth could be slower: its fastest kernel would be one that draws
-    more. All are looked at that at full clock take less than the best one takes within the limit.
+    more. All are looked at that at full clock take less than the best one takes within the limit,
+    of the same engine or of one that is preferred to it.
 
     Parameters
     ----------
-    anew
-        Whether kernels are chosen anew where the limit lowers the clock.
+    free
+        Engine -> what the op costs there at full clock, by the kernel that is fastest then.
     """
     power, rates = common.power, common.rates
-    found = []
-    for kind, cost in zip(kinds, costs, strict=True):
-        best = power.limited(cost)
-        found.append(best)
-        if not anew or best is cost or kind.op is None:
+    found = {name: power.limited(cost) for name, cost in free.items()}
+    times = {name: cost.spans(rates).time_s for name, cost in found.items()}
+    for name in sorted(found, key=times.__getitem__):
+        cost = free[name]
+        if device.engines[name].kind not in WAVES or times[name] <= cost.spans(rates).time_s:
             continue
-        best_s = best.spans(rates).time_s
-        if best_s <= cost.spans(rates).time_s:
-            continue
+        assert kind.op is not None
         (job,) = _jobs([kind], device, name, format_)
         smaller = min(1.0, cost.issued, *cost.stored) * unmasked(kind.op)  # by zeros and masks
+        beside_s = min(
+            (
+                times[other]
+                for other, cost in found.items()
+                if other != name and (cost.calibrated or not is_calibrated(device, name, format_))
+            ),
+            default=math.inf,
+        )
         for least_s, one in kernels_of(job, device, name, format_):
-            if smaller * least_s >= best_s:
+            if smaller * least_s >= times[name] or smaller * least_s > beside_s:
                 break
             (tried,) = _on_engine([kind], device, name, format_, None, FAST, one)
             tried = power.limited(tried)
             time_s = tried.spans(rates).time_s
-            if time_s < best_s:
-                best_s, found[-1] = time_s, tried
-    return found
+            if time_s < times[name]:
+                times[name], found[name] = time_s, tried
+    return list(found.values())
 
 
 def _jobs(

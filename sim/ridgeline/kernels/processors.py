@@ -8,7 +8,6 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from ridgeline.hardware.device import Achievable, Device, MemoryLevel
-from ridgeline.kernels.breakdown import LatencyParts, TileChoice
 from ridgeline.kernels.contraction_time import ContractionProblem, EngineTime
 from ridgeline.kernels.conv_algorithms import ConvolutionVariant, variants
 from ridgeline.kernels.cudnn_fp32_conv import UNFOLDING
@@ -19,6 +18,7 @@ from ridgeline.kernels.efficiency_table import (
     achievable_shares,
     is_plain_product,
 )
+from ridgeline.kernels.latency_parts import LatencyParts, TileChoice
 from ridgeline.kernels.overlap import PartialOverlap
 from ridgeline.kernels.product_library import (
     FULL_TILE,

@@ -9,8 +9,9 @@ from typing import Any, Literal, NamedTuple, cast
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
-from ridgeline.kernels.breakdown import LatencyParts, time_breakdown
+from ridgeline.kernels.breakdown import time_breakdown
 from ridgeline.kernels.cost import OpCost, engine_rate, op_energy_j, price_of_place
+from ridgeline.kernels.latency_parts import LatencyParts
 from ridgeline.kernels.mapping.mapping_file import MappingFile, load_mapping
 from ridgeline.kernels.pricing import price
 from ridgeline.kernels.systolic.device import by_dataflow

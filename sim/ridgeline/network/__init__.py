@@ -10,11 +10,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ridgeline.network.cluster_topology import from_cluster
     from ridgeline.network.collectives import CollectiveResult, collective
     from ridgeline.network.inline import from_text
     from ridgeline.network.packets import PacketNetwork, play_packets
     from ridgeline.network.schedule import CollectiveSchedule
-    from ridgeline.network.topology import Topology, from_cluster
+    from ridgeline.network.topology import Topology
     from ridgeline.network.traffic import Flows, flow_times
 
 _HOME = {
@@ -25,7 +26,7 @@ _HOME = {
     "Topology": "topology",
     "collective": "collectives",
     "flow_times": "traffic",
-    "from_cluster": "topology",
+    "from_cluster": "cluster_topology",
     "from_text": "inline",
     "play_packets": "packets",
 }

@@ -1,4 +1,4 @@
-"""Algorithms: each writes the script of one operation; registered in `schedule.ALGORITHMS`."""
+"""Algorithms: each writes the script of one operation; registered in `ALGORITHMS`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from ridgeline.errors import RidgelineError
 from ridgeline.network.message_schedule import Ints, MessageSchedule
 from ridgeline.network.rings import check_ranks
 from ridgeline.network.routed import phases_of
-from ridgeline.network.schedule import ALGORITHMS, CollectiveSchedule, check_size
+from ridgeline.network.schedule import CollectiveSchedule, check_size
 from ridgeline.network.symmetric import exchange_phases, is_symmetric
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.network.verification import verify_routes, verify_script
+from ridgeline.registry import Registry
 
 
 class DoesNotApplyError(RidgelineError):
@@ -167,6 +168,11 @@ class Algorithm:
                 "of a network that looks alike from each needs none of it)"
             )
 
+
+ALGORITHMS: Registry[tuple[str, str], Algorithm] = Registry(
+    "collective algorithm", "ridgeline.network.algorithms"
+)
+"""Makes the schedule of (topology, ranks, size_bytes); by (op, name)."""
 
 MANY = 2048
 """Ranks beyond which an even all-to-all of all devices is told from some of its sources."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from ridgeline.errors import ConfigError
 from ridgeline.network.msccl import parse_msccl
-from ridgeline.network.user_collectives import BroughtCollective
+from ridgeline.network.user_collectives import UserCollective
 from ridgeline.workload.trace import chakra_files
 from ridgeline.workload.trace import chakra_wire as wire
 from ridgeline.workload.trace.json_files import read_bytes
@@ -25,7 +25,7 @@ _NAME_FIELD, _TEXT_FIELD, _ATTRIBUTE_FIELD = 1, 29, 2
 _MOST_BYTES = 256 * 2**20
 
 
-def read_chakra_collective(path: str | Path) -> BroughtCollective:
+def read_chakra_collective(path: str | Path) -> UserCollective:
     """Read a custom collective and verify what it does.
 
     Parameters
@@ -42,7 +42,7 @@ def read_chakra_collective(path: str | Path) -> BroughtCollective:
     """
     path = Path(path)
     files = chakra_files.found_files(path)
-    found: BroughtCollective | None = None
+    found: UserCollective | None = None
     unit: float | None = None
     text = ""
     for rank, file in files.items():
@@ -108,7 +108,7 @@ def _varint(raw: bytes, at: int, file: str) -> tuple[int, int]:
 
 
 def _compare(
-    found: BroughtCollective, rank: int, raw: bytes, file: str, unit: float | None
+    found: UserCollective, rank: int, raw: bytes, file: str, unit: float | None
 ) -> float | None:
     """Compare the messages of a trace with those of its algorithm; return the bytes of a chunk."""
     read, problem, place = wire.parse(np.frombuffer(raw, np.uint8), np.array([len(raw)]))

@@ -15,19 +15,19 @@ import numpy.typing as npt
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.network import astrasim, nccl
-from ridgeline.network.algorithm import Algorithm, DoesNotApplyError
+from ridgeline.network.algorithm import ALGORITHMS, Algorithm, DoesNotApplyError
 from ridgeline.network.algorithms.ring import (
     all_gather_ring,
     all_reduce_ring,
     reduce_scatter_ring,
 )
+from ridgeline.network.collective_files import is_collective_file, read_collective
 from ridgeline.network.framework_all_reduce import Launch, eager_time_s, framework_schedule
 from ridgeline.network.levels import AT_FLOWS
 from ridgeline.network.line_dimensions import with_shape
 from ridgeline.network.operations import operation_named
 from ridgeline.network.resolve import topology_of
 from ridgeline.network.schedule import (
-    ALGORITHMS,
     CollectiveSchedule,
     SchedulePhase,
     check_size,
@@ -36,7 +36,6 @@ from ridgeline.network.schedule import (
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.network.tuner import SUFFIXES as TUNER_SUFFIXES
 from ridgeline.network.tuner import best_rows, tuned_schedule, tuner_text
-from ridgeline.network.user_collectives import is_brought, read_collective
 
 if TYPE_CHECKING:
     from ridgeline.network.loggp_bsp_costs import Cost
@@ -382,7 +381,7 @@ def _named(
     """Return the schedule of an algorithm, of one of NCCL's with its protocol, or of a file's."""
     if Path(algorithm).suffix in TUNER_SUFFIXES:
         return tuned_schedule(algorithm, op, topology, group, size_bytes)
-    if is_brought(algorithm):
+    if is_collective_file(algorithm):
         if uneven is not None:
             raise RidgelineError("a collective from a file has parts of one size")
         brought = read_collective(algorithm)
@@ -452,9 +451,9 @@ def _by_packets(
     schedule = _named(op, name, topology, group, size_bytes, parts)
     if len(group) < 2:
         return _result(schedule, topology)
-    if not is_brought(name) and (op, name) not in ALGORITHMS:
+    if not is_collective_file(name) and (op, name) not in ALGORITHMS:
         raise RidgelineError(f"{name!r} has no messages of its own: packets need an algorithm")
-    one = read_collective(name) if is_brought(name) else ALGORITHMS[op, name]
+    one = read_collective(name) if is_collective_file(name) else ALGORITHMS[op, name]
     found = play_collective(one, topology, group, size_bytes, transport or Transport(), parts)
     result = _result(schedule, topology, found.time_s)
     return replace(result, network={**found.network, **instead})

@@ -19,16 +19,8 @@ from ridgeline.config import Document, FieldError, Strict, overridden, read_yaml
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.load import load_node
 from ridgeline.hardware.node import Node
-from ridgeline.network.topology import (
-    DEVICE,
-    MAX_DEVICES,
-    NO_NODES,
-    Drawing,
-    LinkKind,
-    Topology,
-    draw_nodes,
-    of_nodes,
-)
+from ridgeline.network.cluster_topology import NO_NODES, draw_nodes, of_nodes
+from ridgeline.network.topology import DEVICE, MAX_DEVICES, Drawing, LinkKind, Topology
 
 
 class _LinkType(Strict):

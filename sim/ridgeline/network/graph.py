@@ -20,16 +20,9 @@ from ridgeline import catalog, units
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.load import description, load_node
 from ridgeline.hardware.node import Node
+from ridgeline.network.cluster_topology import NO_NODES, OfNodes, of_nodes
 from ridgeline.network.interconnects import interconnects
-from ridgeline.network.topology import (
-    DEVICE,
-    NO_NODES,
-    Drawing,
-    LinkKind,
-    OfNodes,
-    Topology,
-    of_nodes,
-)
+from ridgeline.network.topology import DEVICE, Drawing, LinkKind, Topology
 
 Value = TypeVar("Value")
 

@@ -53,7 +53,7 @@ def link_load(topology: Topology, text: str) -> LinkLoad:
     RidgelineError
         If the text cannot be read, or names neither.
     """
-    from ridgeline.network.schedule import ALGORITHMS
+    from ridgeline.network.algorithm import ALGORITHMS
     from ridgeline.network.traffic import PATTERNS
 
     words = text.split()

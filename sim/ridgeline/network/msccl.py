@@ -20,7 +20,7 @@ from ridgeline.config import read_text
 from ridgeline.errors import ConfigError
 from ridgeline.network.chunk_buffers import ChunkBuffers, Content
 from ridgeline.network.operations import operation_named
-from ridgeline.network.user_collectives import BroughtCollective, Message
+from ridgeline.network.user_collectives import Message, UserCollective
 from ridgeline.network.verification import WrongCollectiveError
 
 _OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
@@ -54,12 +54,12 @@ class _Block:
     levels: list[int] = field(default_factory=list)
 
 
-def read_msccl(path: str | Path) -> BroughtCollective:
+def read_msccl(path: str | Path) -> UserCollective:
     """Read an MSCCL XML file and verify what it does; raises as `parse_msccl`."""
     return parse_msccl(read_text(path), str(path))
 
 
-def parse_msccl(text: str, file: str) -> BroughtCollective:
+def parse_msccl(text: str, file: str) -> UserCollective:
     """Read MSCCL's XML and verify what it does.
 
     Raises
@@ -93,7 +93,7 @@ def parse_msccl(text: str, file: str) -> BroughtCollective:
     buffers.check()
     lost = _LOST.get(root.get("proto", "Simple"), 1.0)
     name = root.get("name") or Path(file).stem
-    return BroughtCollective(name, op, n, lost / chunks, tuple(messages))
+    return UserCollective(name, op, n, lost / chunks, tuple(messages))
 
 
 def _whole(element: ElementTree.Element, name: str, file: str, least: int = 1) -> int:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.network.chunk_buffers import ChunkBuffers, Content, Place
 from ridgeline.network.operations import operation_named
-from ridgeline.network.user_collectives import BroughtCollective, Message
+from ridgeline.network.user_collectives import Message, UserCollective
 from ridgeline.network.verification import WrongCollectiveError
 from ridgeline.workload.trace.json_files import read_bytes, read_json
 
@@ -92,7 +92,7 @@ class _Block:
     done: int = 0
 
 
-def read_mscclpp(path: str | Path) -> BroughtCollective:
+def read_mscclpp(path: str | Path) -> UserCollective:
     """Read an MSCCL++ plan and verify what it does.
 
     Raises
@@ -112,7 +112,7 @@ def read_mscclpp(path: str | Path) -> BroughtCollective:
     messages = player.play()
     player.check()
     share = _LOST[plan.protocol] / (plan.chunks * plan.pieces)
-    return BroughtCollective(plan.name, plan.op, plan.n, share, tuple(messages))
+    return UserCollective(plan.name, plan.op, plan.n, share, tuple(messages))
 
 
 class _Plan:

@@ -47,12 +47,12 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
+from ridgeline.network.algorithm import ALGORITHMS
 from ridgeline.network.algorithms.pipelines import double_tree_sent
 from ridgeline.network.library import PROTOCOLS, LinkLibrary, PairFigures
 from ridgeline.network.rings import Channels, hops_s, ring_channels
 from ridgeline.network.routing import routes
 from ridgeline.network.schedule import (
-    ALGORITHMS,
     CollectiveSchedule,
     LinkLoads,
     SchedulePhase,

@@ -20,7 +20,7 @@ from ridgeline.network.routed import RunSizes, round_latency_s, routed
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.network.traffic import Flows
 from ridgeline.network.transport import Transport, TransportResult, play_transport
-from ridgeline.network.user_collectives import BroughtCollective
+from ridgeline.network.user_collectives import UserCollective
 
 MOST_PACKETS = 20_000_000
 """Packets of all rounds that are played at most: a minute or so."""
@@ -64,7 +64,7 @@ class Round(NamedTuple):
 
 
 def rounds_of(
-    algorithm: Algorithm | BroughtCollective,
+    algorithm: Algorithm | UserCollective,
     topology: Topology,
     group: tuple[int, ...],
     size_bytes: float,
@@ -77,7 +77,7 @@ def rounds_of(
     DoesNotApplyError
         If the algorithm is not made for this topology, or switches take part in it.
     """
-    if isinstance(algorithm, BroughtCollective):
+    if isinstance(algorithm, UserCollective):
         script = algorithm.script(group, size_bytes)
     else:
         script = algorithm.script(topology, group, size_bytes, parts)
@@ -111,7 +111,7 @@ def packets_in(rounds: Sequence[Round], transport: Transport) -> float:
 
 
 def play_collective(
-    algorithm: Algorithm | BroughtCollective,
+    algorithm: Algorithm | UserCollective,
     topology: Topology,
     group: tuple[int, ...],
     size_bytes: float,

@@ -23,8 +23,9 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_cluster as load_machine
 from ridgeline.hardware.load import load_device, network_cluster
+from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.network.inline import from_text, is_inline
-from ridgeline.network.topology import DEVICE, Topology, from_cluster
+from ridgeline.network.topology import DEVICE, Topology
 
 _YAML = (".yaml", ".yml")
 _MACHINE = ("device", "node", "device_speed_std", "software", "faults")

@@ -5,22 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ridgeline import units
 from ridgeline.errors import RidgelineError
-from ridgeline.network.registry import Registry
 from ridgeline.network.topology import Floats, Indices, Topology
-
-if TYPE_CHECKING:
-    from ridgeline.network.algorithm import Algorithm
-
-ALGORITHMS: Registry[tuple[str, str], Algorithm] = Registry(
-    "collective algorithm", "ridgeline.network.algorithms"
-)
-"""Makes the schedule of (topology, ranks, size_bytes); by (op, name)."""
 
 
 class LinkLoads(Mapping[int, float]):

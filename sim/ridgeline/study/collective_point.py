@@ -15,6 +15,7 @@ from ridgeline import units
 from ridgeline.config import Document, Strict, validate
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
+from ridgeline.network.collective_files import is_collective_file
 from ridgeline.network.collectives import ALGORITHMS, CollectiveResult, collective
 from ridgeline.network.loggp_bsp_costs import cost_of
 from ridgeline.network.nccl import NAMES as NCCL_NAMES
@@ -22,7 +23,6 @@ from ridgeline.network.operations import operation_named
 from ridgeline.network.resolve import network_of
 from ridgeline.network.sparse import compression_of
 from ridgeline.network.topology import Topology
-from ridgeline.network.user_collectives import is_brought
 from ridgeline.report.manifest import digest, topology_fingerprint
 from ridgeline.simulation import shared_topology
 from ridgeline.study.point import Point, Replaceable, state_of
@@ -171,7 +171,7 @@ def _with_own_names(settings: Settings) -> Settings:
     """Return settings with the operation by its own name, or raise ConfigError at a wrong one."""
     algorithms = sorted({"auto", *(name for _, name in ALGORITHMS), *NCCL_NAMES})
     found = settings.algorithm
-    if found not in algorithms and not is_brought(found):
+    if found not in algorithms and not is_collective_file(found):
         raise ConfigError(
             f"no algorithm is called {found!r}{nearest(found, algorithms)} (known: "
             f"{', '.join(algorithms)})",

@@ -20,9 +20,9 @@ from ridgeline.engine.merged_programs import merged, repeated
 from ridgeline.engine.program import Program
 from ridgeline.engine.reference import run_reference
 from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.network.placement import Free, leaves_of
 from ridgeline.network.resolve import topology_of
-from ridgeline.network.topology import from_cluster
 from ridgeline.study.jobs.components import Passed
 from ridgeline.study.jobs.figure import slowdowns
 from ridgeline.study.jobs.job_file import JobFile, read_jobs

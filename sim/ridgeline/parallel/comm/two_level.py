@@ -14,7 +14,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from ridgeline.network.schedule import ALGORITHMS, CollectiveSchedule, LinkLoads, SchedulePhase
+from ridgeline.network.algorithm import ALGORITHMS
+from ridgeline.network.schedule import CollectiveSchedule, LinkLoads, SchedulePhase
 from ridgeline.network.topology import Topology
 
 _INSIDE_FIRST = {

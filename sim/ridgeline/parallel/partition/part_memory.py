@@ -33,7 +33,6 @@ from ridgeline.parallel.partition.memory_footprint import (
     STATE,
     UnitMemory,
 )
-from ridgeline.parallel.partition.overheads import Replicas
 from ridgeline.parallel.schedule import SCHEDULES
 
 Floats = npt.NDArray[np.float64]
@@ -104,7 +103,8 @@ def unlimited(n_units: int) -> PartMemory:
 def part_memory(
     units: UnitMemory,
     holds: npt.NDArray[np.bool_],
-    replicas: Replicas,
+    zero_stage: int,
+    ranks: tuple[int, int],
     room: DeviceRoom,
     order: tuple[str, int, int],
 ) -> PartMemory:
@@ -114,11 +114,12 @@ def part_memory(
     ----------
     holds
         [T, N] which units share each of the weights of ``units.shared``.
+    zero_stage, ranks
+        As `overheads.Replicas` has them.
     order
         Schedule, micro-batches, and parts of each device.
     """
     schedule, micro_batches, chunks = order
-    zero, ranks = replicas.zero_stage, replicas.ranks
     devices = len(room.capacity_bytes)
     sums_from = int(not room.keeps_sums) if micro_batches > 1 else _NEVER
 
@@ -127,7 +128,7 @@ def part_memory(
 
         def mine(rows: Floats) -> Floats:
             whole: Floats = rows[:, columns].sum(axis=1)
-            if of_experts < 0 or zero < least:
+            if of_experts < 0 or zero_stage < least:
                 return whole
             experts = rows[:, of_experts]
             found: Floats = (whole - experts) / ranks[0] + experts / ranks[1]
@@ -137,7 +138,7 @@ def part_memory(
 
     weights = table((COMPUTED,), EXPERT_COMPUTED, 3)
     states = table((OTHER,), -1, 0) + table((STATE, MASTER), EXPERT_STATE, 1) + weights
-    column = (BESIDE, BESIDE, SCATTERED, GATHERED)[zero if max(ranks) > 1 else 0]
+    column = (BESIDE, BESIDE, SCATTERED, GATHERED)[zero_stage if max(ranks) > 1 else 0]
     kept = np.zeros((2, len(units.held) + 1))
     kept[:, 1:] = np.cumsum(
         [units.held[:, KEPT], units.held[:, LATE] + units.held[:, LATE_GRADIENTS]], axis=1

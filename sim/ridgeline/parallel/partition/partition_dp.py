@@ -180,8 +180,9 @@ def _memory(pace: Pace, besides: Overheads | None) -> PartMemory | None:
     if pace.room is None or besides is None or besides.memory is None:
         return None
     order = pace.schedule, pace.micro_batches, pace.chunks
-    replicas = pace.replicas or ALONE
-    return part_memory(besides.memory, besides.holds, replicas, pace.room, order)
+    of = pace.replicas or ALONE
+    memory, holds = besides.memory, besides.holds
+    return part_memory(memory, holds, of.zero_stage, of.ranks, pace.room, order)
 
 
 def memory_shares(where: Sequence[int], pace: Pace, besides: Overheads | None) -> tuple[float, ...]:

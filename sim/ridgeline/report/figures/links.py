@@ -8,8 +8,8 @@ import numpy as np
 
 from ridgeline.engine.program import Floats, Program
 from ridgeline.errors import RidgelineError
+from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.network.load import LinkLoad
-from ridgeline.network.topology import from_cluster
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

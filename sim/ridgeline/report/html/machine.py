@@ -9,7 +9,8 @@ import numpy as np
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.node import Node
-from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.network.cluster_topology import from_cluster
+from ridgeline.network.topology import Topology
 from ridgeline.report.figures.layouts import layout
 from ridgeline.report.figures.style import COLOURS
 from ridgeline.report.html.blocks import FINE, FRAME, box, heading, table

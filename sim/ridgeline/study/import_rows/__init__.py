@@ -27,6 +27,7 @@ _MODULES = {
         "measured",
     ),
 }  # fmt: skip
+_COMPARED = frozenset({"single-device", "multi-device"})
 
 
 def importer_of(suite: str) -> Any:
@@ -44,7 +45,9 @@ def importer_of(suite: str) -> Any:
 def imported(suite: str, rows: Iterable[MeasuredRow]) -> Iterator[MeasuredRow]:
     """Add the columns of normalised rows; what cannot be read says why in ``skip``."""
     module, table = importer_of(suite), list(rows)
-    normal = module.of_table(table) if hasattr(module, "of_table") else module.normal
+    normal = module.normal
+    if suite in _COMPARED:  # several devices with one, by rows of the same table
+        normal = import_module(f"{__name__}.baseline_rows").Alone(table).normal
     translated = getattr(module, "translated", lambda row: row)
     for row in table:
         words = row

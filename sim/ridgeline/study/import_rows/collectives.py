@@ -11,10 +11,11 @@ from functools import lru_cache
 
 from ridgeline.hardware.load import load_cluster
 from ridgeline.network import nccl
+from ridgeline.network.algorithm import ALGORITHMS
+from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.network.collectives import bus_bandwidth, collective
 from ridgeline.network.operations import operation_named
-from ridgeline.network.schedule import ALGORITHMS
-from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.network.topology import Topology
 from ridgeline.study.import_rows.machines import machine_of
 from ridgeline.study.import_rows.names import find_name
 from ridgeline.study.validate.rows import MeasuredRow

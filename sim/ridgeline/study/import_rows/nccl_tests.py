@@ -13,8 +13,8 @@ from pathlib import Path
 
 from ridgeline.config import read_text
 from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.network.algorithm import ALGORITHMS
 from ridgeline.network.operations import operation_named
-from ridgeline.network.schedule import ALGORITHMS
 
 SUFFIXES = frozenset({".log", ".txt", ".out"})
 """Of files that are read as logs."""

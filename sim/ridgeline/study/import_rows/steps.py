@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from ridgeline import units
@@ -59,13 +59,6 @@ def normal(row: MeasuredRow) -> dict[str, str]:
         "group": group,
         "sweep": sweep,
     }
-
-
-def of_table(rows: Iterable[MeasuredRow]) -> Callable[[MeasuredRow], dict[str, str]]:
-    """Return what reads the rows of a table, some of which are compared with others."""
-    from ridgeline.study.import_rows.baseline_rows import Alone
-
-    return Alone(rows).normal
 
 
 def facts_of(row: MeasuredRow) -> dict[str, Any]:

@@ -11,21 +11,19 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ridgeline.parallel.plan.plan import Plan
-from ridgeline.study.planner.branching import ALL, LEAST, Opened, Opener, SearchNode
-from ridgeline.study.planner.cost_cache import Key
+from ridgeline.study.planner.branching import ALL, LEAST, ExpandedNode, NodeExpander, SearchNode
+from ridgeline.study.planner.cost_cache import GroupKey
 from ridgeline.study.planner.lower_bounds import HELD, TOTALS
 from ridgeline.study.planner.plan_class import Floats, Ints
-from ridgeline.study.planner.search_result import Replay, SearchResult
+from ridgeline.study.planner.search_result import SearchResult, SimulatedPlan
+from ridgeline.study.planner.searcher import Searcher
 from ridgeline.study.planner.space import GRID_MODES, RECOMPUTE_NAMES
-from ridgeline.study.planner.worker import MANY, Helper, can_fork, play
-
-if TYPE_CHECKING:
-    from ridgeline.study.planner.search import Searcher
+from ridgeline.study.planner.worker import MANY, SearchWorker, can_fork, play
 
 _MOST_TRIED = 4  # plans for each one that may be replayed: some do not fit after all
 
@@ -46,8 +44,8 @@ class State(NamedTuple):
     played: int
 
 
-class Queue:
-    """The queue of a search, of which entries are opened by an `Opener`.
+class Frontier:
+    """The queue of a search, of which entries are opened by an `NodeExpander`.
 
     `processes` as in `search`; see `helper`.
     """
@@ -57,12 +55,12 @@ class Queue:
         processes: int | None,
     ) -> None:  # fmt: skip
         self.one, self.limit, self.progress, self.processes = one, limit, progress, processes
-        self.helper: Helper | None = None
-        self.opener = Opener(one, *_groups_of(one))
+        self.helper: SearchWorker | None = None
+        self.opener = NodeExpander(one, *_groups_of(one))
         self.queue: list[SearchNode] = []
-        self.sent: dict[SearchNode, Opened] = {}  # what the helper has opened
+        self.sent: dict[SearchNode, ExpandedNode] = {}  # what the helper has opened
         self.bound_s: dict[int, float] = {}  # of plans
-        self.played: list[Replay | None] = []  # None: the engine cannot, or has not yet
+        self.played: list[SimulatedPlan | None] = []  # None: the engine cannot, or has not yet
         self.waiting: tuple[int, Plan, float] | None = None  # what the helper plays, and its place
         self.dropped = 0
 
@@ -93,14 +91,14 @@ class Queue:
             self.opener.own = lambda key: not owns(key)
         self.opener.begin(least, self.queue)
 
-    def _least(self, families: list[Key]) -> dict[Key, Floats | None]:
-        """Return the sums of every family of groups (`Groups.least`)."""
+    def _least(self, families: list[GroupKey]) -> dict[GroupKey, Floats | None]:
+        """Return the sums of every family of groups (`PlanPricer.least`)."""
         leasts = self.one.groups.leasts
         processes = self.processes
         if processes is None:
             processes = 2 if len(families) * self.one.groups.limits.n_ops >= MANY else 1
         if processes > 1 and can_fork():
-            self.helper = Helper(self.opener, families)
+            self.helper = SearchWorker(self.opener, families)
             others = [key for key in families if self.helper.owns(key)]
             self.helper.begin("leasts", others)
             mine = [key for key in families if not self.helper.owns(key)]
@@ -118,7 +116,7 @@ class Queue:
         if found.time_s:
             self.bound_s[entry.number] = found.time_s
 
-    def _opened(self, entry: SearchNode) -> Opened:
+    def _opened(self, entry: SearchNode) -> ExpandedNode:
         """Open an entry here or, if it is one of the helper's, there."""
         if entry in self.sent:
             return self.sent.pop(entry)
@@ -222,7 +220,7 @@ class Queue:
         return [r.objective for r in self.played[: state.played] if r is not None and r.fits]
 
 
-def _groups_of(one: Searcher) -> tuple[list[Key], Ints]:
+def _groups_of(one: Searcher) -> tuple[list[GroupKey], Ints]:
     """Return the keys of all groups, and [P] the group of every plan."""
     space = one.space
     if not len(space):

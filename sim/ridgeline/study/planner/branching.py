@@ -11,17 +11,15 @@ import heapq
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from ridgeline.errors import RidgelineError
-from ridgeline.study.planner.cost_cache import Key
+from ridgeline.study.planner.cost_cache import GroupKey
 from ridgeline.study.planner.lower_bounds import TOTALS, totals
 from ridgeline.study.planner.plan_class import Floats, Ints
-
-if TYPE_CHECKING:
-    from ridgeline.study.planner.search import Searcher
+from ridgeline.study.planner.searcher import Searcher
 
 LEAST, AGAIN, OPS, STAGES, ALL = range(5)
 """What is known of a group: its ops without recomputation, those that are done again, too; of a
@@ -46,7 +44,7 @@ class SearchNode(NamedTuple):
     number: int
 
 
-class Opened(NamedTuple):
+class ExpandedNode(NamedTuple):
     """What takes the place of an entry.
 
     Attributes
@@ -62,7 +60,7 @@ class Opened(NamedTuple):
     time_s: float = 0.0
 
 
-class Opener:
+class NodeExpander:
     """Opens entries.
 
     Recomputation adds ops and takes none away. So a group that recomputes is bounded by the one
@@ -81,16 +79,16 @@ class Opener:
         Whether groups of a key are opened before they are asked for.
     """
 
-    def __init__(self, one: Searcher, keys: list[Key], which: Ints) -> None:
+    def __init__(self, one: Searcher, keys: list[GroupKey], which: Ints) -> None:
         self.one, self.keys, self.which = one, keys, which
         self.least = np.zeros((len(keys), len(TOTALS)))
-        self.own: Callable[[Key], bool] = lambda key: False
+        self.own: Callable[[GroupKey], bool] = lambda key: False
         self.screened, self.screen_s = 0, 0.0
         self._next: list[SearchNode] = []
         self._begun: set[SearchNode] = set()
-        self._done: dict[SearchNode, Opened] = {}
+        self._done: dict[SearchNode, ExpandedNode] = {}
 
-    def key(self, entry: SearchNode) -> Key:
+    def key(self, entry: SearchNode) -> GroupKey:
         """Return the group that an entry belongs to."""
         group = entry.number if entry.known in {LEAST, AGAIN} else self.which[entry.number]
         return self.keys[int(group)]
@@ -100,7 +98,7 @@ class Opener:
         self.least = least
         self._push(entries)
 
-    def opened(self, entry: SearchNode) -> Opened:
+    def opened(self, entry: SearchNode) -> ExpandedNode:
         """Open an entry."""
         if entry not in self._done:
             self._begun.add(entry)
@@ -119,7 +117,7 @@ class Opener:
                 return True
         return False
 
-    def taken(self) -> dict[SearchNode, Opened]:
+    def taken(self) -> dict[SearchNode, ExpandedNode]:
         """Hand over what was opened and has not been asked for."""
         done, self._done = self._done, {}
         return done
@@ -149,34 +147,34 @@ class Opener:
             if entry.known != ALL and self.own(self.key(entry)):
                 heapq.heappush(self._next, entry)
 
-    def _group(self, entry: SearchNode) -> Opened:
+    def _group(self, entry: SearchNode) -> ExpandedNode:
         """Price a group and list its plans; at first, only what it does again."""
         key, groups = self.keys[entry.number], self.one.groups
         at = np.flatnonzero(self.which == entry.number)
         if entry.known == LEAST and groups.family(key) != key:
             again = groups.least_again(key)
             if again is None:
-                return Opened([])
+                return ExpandedNode([])
             least = self.least[entry.number].copy()
             least[: len(again)] = again
             bound = max(entry.bound, float(self.values(at, least).min()))
-            return Opened([SearchNode(bound, AGAIN, entry.number)])
+            return ExpandedNode([SearchNode(bound, AGAIN, entry.number)])
         group = groups.group(key)
         if group is None:
-            return Opened([])
+            return ExpandedNode([])
         values = self.values(at, totals(group))
         fits = values < np.inf
         plans = zip(values[fits].tolist(), at[fits].tolist(), strict=True)
-        return Opened([SearchNode(bound, OPS, i) for bound, i in plans], int((~fits).sum()))
+        return ExpandedNode([SearchNode(bound, OPS, i) for bound, i in plans], int((~fits).sum()))
 
-    def _plan(self, entry: SearchNode) -> Opened:
+    def _plan(self, entry: SearchNode) -> ExpandedNode:
         """Bound a plan by its stages, or by what moves between its replicas, too."""
         one, (value, known, i) = self.one, entry
         group = one.groups.group(self.key(entry))
         assert group is not None
         if known == OPS and one.memory_bytes(group, i) > one.runs.capacity_bytes:
-            return Opened([], 1)  # most do not fit: a schedule takes longer to play
-        bound = one.sharpened(group, i, wired=known == STAGES)
+            return ExpandedNode([], 1)  # most do not fit: a schedule takes longer to play
+        bound = one.tightened(group, i, wired=known == STAGES)
         time_s, energy_j = np.array([bound.time_s]), np.array([bound.energy_j])
         (sharp,) = one.bound_values(time_s, energy_j, np.array([i]))
-        return Opened([SearchNode(max(value, float(sharp)), known + 1, i)], 0, bound.time_s)
+        return ExpandedNode([SearchNode(max(value, float(sharp)), known + 1, i)], 0, bound.time_s)

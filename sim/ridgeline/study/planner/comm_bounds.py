@@ -25,7 +25,7 @@ from ridgeline.study.planner.plan_class import Floats, Ints
 _FEW = 256
 
 
-class Between:
+class CommBounds:
     """Bounds messages between ranks that hold the same weights.
 
     Parameters
@@ -141,7 +141,7 @@ class Between:
     def _alone_s(self, op: str, ranks: int, apart: int, size_bytes: float) -> list[float]:
         return [self.wires.time_s(op, group, size_bytes) for group in self.alike(ranks, apart)]
 
-    def crowded_s(self, ranks: int, sent_bytes: Floats) -> float:
+    def contended_s(self, ranks: int, sent_bytes: Floats) -> float:
         """Return what the fullest link needs for messages between stages of so many ranks.
 
         Where every rank is simulated. Each link carries all that goes through it.

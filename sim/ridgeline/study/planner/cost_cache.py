@@ -19,7 +19,7 @@ BEST = -1
 """In the place of a kind of device: for each op the one that is best at it."""
 
 
-class Key(NamedTuple):
+class GroupKey(NamedTuple):
     """Plans of one key have the same ops.
 
     Attributes
@@ -43,7 +43,7 @@ class Key(NamedTuple):
 Slow = tuple[int, float, float]
 """Number of a kind of device of a cluster, and as of `op_pricer.OpPricer`: how much slower than
 a typical device, and what it waits for before each op."""
-Like = tuple[Key, Moving, tuple[Slow, ...], tuple[float, ...]]
+CostKey = tuple[GroupKey, Moving, tuple[Slow, ...], tuple[float, ...]]
 """All that the costs of a group follow from."""
 
 
@@ -74,7 +74,7 @@ class OpCosts(NamedTuple):
 
 
 @dataclass
-class Made:
+class CostCache:
     """What groups on any number of devices of a cluster share, under one stack.
 
     Attributes
@@ -90,11 +90,11 @@ class Made:
 
     few: ReducedModel
     prices: dict[Slow, OpPricer] = field(default_factory=dict)
-    sharded: dict[tuple[Key, Model, Moving], ShardedGraph] = field(default_factory=dict)
-    told: dict[tuple[Key, Moving], RepresentativeGraph | None] = field(default_factory=dict)
-    divided: dict[tuple[Key, Moving], frozenset[str]] = field(default_factory=dict)
-    ops: dict[Like, OpCosts] = field(default_factory=dict)
-    groups: dict[Like, PlanClass] = field(default_factory=dict)
+    sharded: dict[tuple[GroupKey, Model, Moving], ShardedGraph] = field(default_factory=dict)
+    told: dict[tuple[GroupKey, Moving], RepresentativeGraph | None] = field(default_factory=dict)
+    divided: dict[tuple[GroupKey, Moving], frozenset[str]] = field(default_factory=dict)
+    ops: dict[CostKey, OpCosts] = field(default_factory=dict)
+    groups: dict[CostKey, PlanClass] = field(default_factory=dict)
     held: dict[tuple[int, Mode, int], Floats] = field(default_factory=dict)
     energies: dict[int, float] = field(default_factory=dict)  # by identity; `prices` keeps these
     times: dict[int, float] = field(default_factory=dict)  # likewise

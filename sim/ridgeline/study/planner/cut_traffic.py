@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from ridgeline.parallel.checkpointing.ops import once
 from ridgeline.parallel.partition.stage_of import HELD
-from ridgeline.study.planner.execution_order import Taken
+from ridgeline.study.planner.execution_order import OpFacts
+from ridgeline.study.planner.layer_extrapolation import RepresentativeGraph
 from ridgeline.workload.graph import Pass, Role
-
-if TYPE_CHECKING:
-    from ridgeline.study.planner.layer_extrapolation import RepresentativeGraph
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -53,7 +51,7 @@ class Crossing(NamedTuple):
         return found
 
 
-def crossing(told: RepresentativeGraph, taken: Taken, tensor: int) -> Crossing:
+def crossing(told: RepresentativeGraph, taken: OpFacts, tensor: int) -> Crossing:
     """Return what units read of each other in a micro-batch, of ranks that share every op.
 
     What is computed again elsewhere is not sent, as a stage may keep what it got in the forward

@@ -9,16 +9,14 @@ bucket depends on where it begins.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline.study.planner.layer_extrapolation import RepresentativeGraph
 from ridgeline.workload.autodiff import gradient_parts, weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
-
-if TYPE_CHECKING:
-    from ridgeline.study.planner.layer_extrapolation import RepresentativeGraph
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -69,7 +67,7 @@ class Unlike(Exception):
     """Layers that were taken to be alike are not played in turn."""
 
 
-class Taken(NamedTuple):
+class OpFacts(NamedTuple):
     """What is known of the ops of a graph.
 
     Attributes
@@ -94,7 +92,7 @@ class Taken(NamedTuple):
     experts: frozenset[str]
 
 
-def is_once(op: Op, graph: Graph) -> bool:
+def runs_once_per_step(op: Op, graph: Graph) -> bool:
     """Whether an op is done once a step: it makes or gathers copies of weights."""
     return (
         op.pass_ is Pass.FORWARD
@@ -112,11 +110,12 @@ def done_once(graph: Graph, home: Ints) -> dict[int, int]:
     return {
         i: int(home[i])
         for i, op in enumerate(graph.ops)
-        if op.pass_ is Pass.UPDATE or (is_once(op, graph) and not read.isdisjoint(op.outputs))
+        if op.pass_ is Pass.UPDATE
+        or (runs_once_per_step(op, graph) and not read.isdisjoint(op.outputs))
     }
 
 
-def played(told: RepresentativeGraph, taken: Taken) -> tuple[ScheduleTrace, ...]:
+def played(told: RepresentativeGraph, taken: OpFacts) -> tuple[ScheduleTrace, ...]:
     """Return the events of every direction.
 
     Raises
@@ -175,7 +174,7 @@ class _Part(NamedTuple):
     of_experts: bool
 
 
-def _several(graph: Graph, taken: Taken) -> dict[str, int]:
+def _several(graph: Graph, taken: OpFacts) -> dict[str, int]:
     """Return a number for each weight that several units read."""
     units: dict[str, set[int]] = {}
     for i, op in enumerate(graph.ops):
@@ -187,7 +186,7 @@ def _several(graph: Graph, taken: Taken) -> dict[str, int]:
     return {name: k for k, name in enumerate(several)}
 
 
-def _parts(graph: Graph, taken: Taken) -> dict[str, _Part]:
+def _parts(graph: Graph, taken: OpFacts) -> dict[str, _Part]:
     """Return the gradients that ops make for updates; sums may be left to a collective."""
     gradients, found = weight_gradients(graph), {}
     for k, (weight, parts) in enumerate(gradient_parts(graph).items()):
@@ -199,7 +198,7 @@ def _parts(graph: Graph, taken: Taken) -> dict[str, _Part]:
 
 def _direction(
     told: RepresentativeGraph,
-    taken: Taken,
+    taken: OpFacts,
     ops: list[int],
     direction: int,
     several: dict[str, int],
@@ -306,7 +305,7 @@ def _linked(told: RepresentativeGraph, found: Floats, direction: int) -> tuple[F
 
 def _links(
     told: RepresentativeGraph,
-    taken: Taken,
+    taken: OpFacts,
     ops: list[int],
     event_of: dict[int, int],
     count: Ints,

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.parallel.sharding.shard import COLLECTIVES
-from ridgeline.study.planner.execution_order import is_once
+from ridgeline.study.planner.execution_order import runs_once_per_step
 from ridgeline.workload.graph import Graph, Op, Pass
 
 Floats = npt.NDArray[np.float64]
@@ -64,7 +64,7 @@ def waits(
 
 def _is_played(op: Op, graph: Graph, forward: bool) -> bool:
     """Whether an op is played in the forward, or in the backward pass of a micro-batch."""
-    if op.pass_ is Pass.UPDATE or is_once(op, graph):
+    if op.pass_ is Pass.UPDATE or runs_once_per_step(op, graph):
         return False
     return (op.pass_ is Pass.FORWARD) is forward
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ridgeline.errors import RidgelineError
-from ridgeline.study.planner.cost_cache import Key
-from ridgeline.study.planner.search_result import Needs, Replay
-
-if TYPE_CHECKING:
-    from ridgeline.study.planner.search import Searcher
+from ridgeline.study.planner.cost_cache import GroupKey
+from ridgeline.study.planner.search_result import FeasibilityGap, SimulatedPlan
+from ridgeline.study.planner.searcher import Searcher
 
 _PRICED, _SHARPENED = 12, 400  # groups, plans: those of the least bounds
 _PLAYED = 3
 _MOST_TIMES = 6  # that the number of devices is doubled
 
 
-def needs_of(one: Searcher) -> Needs | None:
+def feasibility_gap(one: Searcher) -> FeasibilityGap | None:
     """Look for the plan that needs the least memory, and for how many devices some plan fits."""
     capacity = float(one.runs.capacity_bytes)
     least = _leanest(one, np.inf)
@@ -38,17 +35,19 @@ def needs_of(one: Searcher) -> Needs | None:
         if replay is not None and replay.fits:
             devices = n
             break
-    return Needs(least, capacity, devices, most, away if away is not None and away.fits else None)
+    return FeasibilityGap(
+        least, capacity, devices, most, away if away is not None and away.fits else None
+    )
 
 
-def _leanest(one: Searcher, most_bytes: float) -> Replay | None:
+def _leanest(one: Searcher, most_bytes: float) -> SimulatedPlan | None:
     """Play the plans that hold the least by their bounds; None: none can be played.
 
     Those whose bound is above `most_bytes`, or above what one has held, are not played.
     """
     if not len(one.space):
         return None
-    groups: set[Key] = set()
+    groups: set[GroupKey] = set()
     least: list[tuple[float, int]] = []
     for i in _by_bound(one):
         groups.add(key := one.key(i))
@@ -57,7 +56,7 @@ def _leanest(one: Searcher, most_bytes: float) -> Replay | None:
         group = one.groups.group(key)
         if group is not None:
             least.append((one.memory_bytes(group, i), i))
-    played: list[Replay] = []
+    played: list[SimulatedPlan] = []
     for bound, i in sorted(least):
         if bound > min([most_bytes, *(replay.memory_bytes for replay in played)]):
             break

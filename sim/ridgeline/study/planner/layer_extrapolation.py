@@ -15,15 +15,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.partition.chain import Unit, layer_starts, units
 from ridgeline.parallel.partition.pipeline_partition import Cut
-from ridgeline.study.planner.plan_class import Floats
 from ridgeline.workload.autodiff import gradient_parts
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.model import Model
 
+Floats = npt.NDArray[np.float64]
 _MOST_UNLIKE = 6  # first layers that may be unlike the others
 _FURTHER = 3  # layers more that are tried where no two are alike
 _SAVED = 3  # layers that have to be left out for it to be worth it

@@ -1,9 +1,9 @@
 """Lower bounds of step time over the whole plan space, as arrays.
 
 `screen` is the compiled closed form over all plans: of a pipeline it only knows the sums over all
-units; `Staged` (`stage_bounds`) knows the stages. Both leave out what can only add to the engine's
-answer (waiting for messages, shared links, launches of what is done once a step), so neither is
-ever above it.
+units; `StageBounds` (`stage_bounds`) knows the stages. Both leave out what can only add to the
+engine's answer (waiting for messages, shared links, launches of what is done once a step), so
+neither is ever above it.
 
 A micro-batch takes x_s on stage s, and M of them pass each stage one after the other; before the
 first one the stages before have to be passed forward, after the last one backward. So
@@ -90,7 +90,7 @@ def screen(  # type: ignore[no-untyped-def]
     spread
         [P] sum over stages of one over the micro-batches in flight (`in_flight`).
     byte_s
-        [P] least seconds a byte of a collective between replicas (`Between.crossing_byte_s`).
+        [P] least seconds a byte of a collective between replicas (`CommBounds.crossing_byte_s`).
     """
     for i in range(len(group)):
         t = known[group[i]]

@@ -15,7 +15,8 @@ import numpy as np
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.cost import OpCost, op_energy_j
-from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.network.cluster_topology import from_cluster
+from ridgeline.network.topology import Topology
 from ridgeline.parallel.checkpointing.recompute import Mode, with_recompute
 from ridgeline.parallel.comm.comm_cost import FarMemory, Wires
 from ridgeline.parallel.emit.block_emitter import SILENT
@@ -35,10 +36,16 @@ from ridgeline.parallel.sharding.divide import ShardedGraph, ShardingSpec, divid
 from ridgeline.parallel.sharding.experts import expert_weights, with_experts
 from ridgeline.parallel.sharding.ring_attention import HOP
 from ridgeline.parallel.sharding.shard import COLLECTIVES
-from ridgeline.study.planner.comm_bounds import Between
-from ridgeline.study.planner.cost_cache import BEST, Key, Like, Made, OpCosts
+from ridgeline.study.planner.comm_bounds import CommBounds
+from ridgeline.study.planner.cost_cache import BEST, CostCache, CostKey, GroupKey, OpCosts
 from ridgeline.study.planner.cut_traffic import crossing
-from ridgeline.study.planner.execution_order import Taken, Unlike, done_once, is_once, played
+from ridgeline.study.planner.execution_order import (
+    OpFacts,
+    Unlike,
+    done_once,
+    played,
+    runs_once_per_step,
+)
 from ridgeline.study.planner.exposed_all_to_all import waits
 from ridgeline.study.planner.layer_extrapolation import (
     ReducedModel,
@@ -57,7 +64,7 @@ from ridgeline.study.planner.plan_class import (
     Ints,
     PlanClass,
 )
-from ridgeline.study.planner.running import Running
+from ridgeline.study.planner.running import PlanSettings
 from ridgeline.study.planner.unit_deps import links
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass
@@ -67,7 +74,7 @@ OnKinds = tuple[OpCost, ...]
 """Price of an op on each kind of device."""
 
 
-class Groups:
+class PlanPricer:
     """Prices groups of plans of one model on so many devices of a cluster.
 
     Parameters
@@ -79,12 +86,12 @@ class Groups:
         is not made again.
     """
 
-    def __init__(self, runs: Running, precision: str, like: Groups | None = None) -> None:
+    def __init__(self, runs: PlanSettings, precision: str, like: PlanPricer | None = None) -> None:
         self.runs, self.model = runs, runs.written
         self.cluster, self.devices, self.precision = runs.cluster, runs.devices, precision
         self.topology: Topology = from_cluster(self.cluster, self.devices)
         if like is None:
-            self.made = Made(few_layers(self.model, self.precision))
+            self.made = CostCache(few_layers(self.model, self.precision))
         else:
             self.made = like.made
         self.few = self.made.few
@@ -100,14 +107,14 @@ class Groups:
         name = self.cluster.device.far_memory
         far = FarMemory(first.accounts[name], first.resources[name])
         self.wires = Wires(builder, self.topology, far)
-        self.between = Between(self.wires, self.topology, runs.unlike, runs.sizes)
-        self._groups: dict[Key, PlanClass | None] = {}
-        self._ops: dict[Key, OpCosts | None] = {}
+        self.between = CommBounds(self.wires, self.topology, runs.unlike, runs.sizes)
+        self._groups: dict[GroupKey, PlanClass | None] = {}
+        self._ops: dict[GroupKey, OpCosts | None] = {}
         self._collective_s: dict[tuple[str, int, int, float], float] = {}
         self._moving: dict[int, Moving] = {}
-        self._meshes: dict[Key, Mesh] = {}
+        self._meshes: dict[GroupKey, Mesh] = {}
 
-    def group(self, key: Key) -> PlanClass | None:
+    def group(self, key: GroupKey) -> PlanClass | None:
         """Price a group; None where the model can not be divided so."""
         if key not in self._groups:
             self._groups[key] = self._price(key)
@@ -137,7 +144,7 @@ class Groups:
             self.made.held[known] = told.whole(held).sum(axis=0)
         return self.made.held[known]
 
-    def _price(self, key: Key) -> PlanClass | None:
+    def _price(self, key: GroupKey) -> PlanClass | None:
         ops = self._ops_of(key)
         if ops is None:
             return None
@@ -146,13 +153,13 @@ class Groups:
             self.made.groups[known] = self._group_of(ops, key)
         return self.made.groups[known]
 
-    def _group_of(self, ops: OpCosts, key: Key) -> PlanClass:
+    def _group_of(self, ops: OpCosts, key: GroupKey) -> PlanClass:
         told, whole, graph = ops.told, ops.told.whole, ops.told.graph
         assert ops.besides.memory is not None
         held = ops.besides.memory.counted_once(ops.besides.holds)
         around = links(graph, ops.home, ops.seconds).swapaxes(0, 1)
-        taken = Taken(
-            ops.home, ops.seconds, ops.added_s, [is_once(op, graph) for op in graph.ops],
+        taken = OpFacts(
+            ops.home, ops.seconds, ops.added_s, [runs_once_per_step(op, graph) for op in graph.ops],
             self.made.divided[self._told_as(key)], _experts(graph, key.expert),
         )  # fmt: skip
         try:
@@ -181,7 +188,7 @@ class Groups:
             starts,
         )
 
-    def least(self, key: Key) -> Floats | None:
+    def least(self, key: GroupKey) -> Floats | None:
         """Return the first of `totals`, which are also a bound of any group that has more ops.
 
         None where the model can not be divided so.
@@ -191,7 +198,7 @@ class Groups:
             return None
         return totals_of_more(ops.told.whole(ops.work), ops.told.whole(ops.waited))
 
-    def leasts(self, keys: Sequence[Key]) -> list[Floats | None]:
+    def leasts(self, keys: Sequence[GroupKey]) -> list[Floats | None]:
         """Return `least` of many groups, priced a few at a time."""
         found: list[Floats | None] = []
         for start in range(0, len(keys), FEW_GRAPHS):
@@ -202,11 +209,11 @@ class Groups:
             found += map(self.least, some)
         return found
 
-    def family(self, key: Key) -> Key:
+    def family(self, key: GroupKey) -> GroupKey:
         """Return the group that has ops of this one and no others: it recomputes nothing."""
         return key._replace(recompute="none") if self.runs.grows else key
 
-    def least_again(self, key: Key) -> Floats | None:
+    def least_again(self, key: GroupKey) -> Floats | None:
         """Bound a group as `least`, by its ops without recomputation and those that it does again.
 
         Only the latter are priced.
@@ -234,7 +241,7 @@ class Groups:
             found[-1] = totals_of_more(work, waited)[-1]
         return found
 
-    def _told_of(self, key: Key) -> RepresentativeGraph | None:
+    def _told_of(self, key: GroupKey) -> RepresentativeGraph | None:
         try:
             known, told = self._told_as(key), self.made.told
         except RidgelineError:
@@ -246,7 +253,7 @@ class Groups:
                 told[known] = None
         return told[known]
 
-    def _tell(self, key: Key, few: ReducedModel) -> RepresentativeGraph:
+    def _tell(self, key: GroupKey, few: ReducedModel) -> RepresentativeGraph:
         def made(model: Model) -> Graph:
             sharded = self._shard(key, model)
             self.made.divided[self._told_as(key)] = sharded.divided
@@ -255,11 +262,11 @@ class Groups:
         told = few.told(made)
         return told if told.tells_cuts(self.runs.cut) else ReducedModel(self.model, ()).told(made)
 
-    def _told_as(self, key: Key) -> tuple[Key, Moving]:
+    def _told_as(self, key: GroupKey) -> tuple[GroupKey, Moving]:
         """Return what the graph of a group follows from: the same on all kinds of devices."""
         return key._replace(kind=BEST), self._of_group(key.tensor)
 
-    def _shard(self, key: Key, model: Model) -> ShardedGraph:
+    def _shard(self, key: GroupKey, model: Model) -> ShardedGraph:
         of_group, sharded = self._of_group(key.tensor), self.made.sharded
         known = (key._replace(recompute="none", kind=BEST), model, of_group)
         if known not in sharded:
@@ -284,21 +291,21 @@ class Groups:
 
     # Costs of units
 
-    def _ops_of(self, key: Key) -> OpCosts | None:
+    def _ops_of(self, key: GroupKey) -> OpCosts | None:
         """Price the ops of a group; None where the model can not be divided so."""
         if key not in self._ops:
             told = self._told_of(key)
             self._ops[key] = None if told is None else self._ops_like(told, key)
         return self._ops[key]
 
-    def _ops_like(self, told: RepresentativeGraph, key: Key) -> OpCosts:
+    def _ops_like(self, told: RepresentativeGraph, key: GroupKey) -> OpCosts:
         """Price the ops of a group, unless they cost the same on another number of devices."""
         known, ops = self._like(told, key), self.made.ops
         if known not in ops:
             ops[known] = self._by_unit(told, key)
         return ops[known]
 
-    def _like(self, told: RepresentativeGraph, key: Key) -> Like:
+    def _like(self, told: RepresentativeGraph, key: GroupKey) -> CostKey:
         """Return all that the costs of a group follow from."""
         collectives = [op for op in told.graph.ops if op.kind in COLLECTIVES]
         sent = [self._group_s(op, key) for op in collectives if op.kind != HOP]
@@ -307,7 +314,7 @@ class Groups:
         sent += with_waits(collectives, nothing, self.wires, mesh, stack)
         return key, self._of_group(key.tensor), self._slow, tuple(sent)
 
-    def _by_unit(self, told: RepresentativeGraph, key: Key) -> OpCosts:
+    def _by_unit(self, told: RepresentativeGraph, key: GroupKey) -> OpCosts:
         graph, parts = told.graph, told.parts
         gradients = frozenset(weight_gradients(graph).values())
         home = _homes(told)
@@ -364,7 +371,7 @@ class Groups:
         Sums of gradients may be left to a collective at the end, where stages share a weight.
         """
         sums = op.pass_ is Pass.WEIGHT_GRADIENT and op.kind == "add"
-        return not (sums or op.pass_ is Pass.UPDATE or is_once(op, graph))
+        return not (sums or op.pass_ is Pass.UPDATE or runs_once_per_step(op, graph))
 
     def _least_costs(self, ops: Sequence[Op], graph: Graph) -> list[OnKinds]:
         """Price some ops of a graph at least, on each kind of device."""
@@ -381,7 +388,7 @@ class Groups:
         return self.made.times[id(cost)]
 
     def _work(
-        self, op: Op, graph: Graph, key: Key, gradients: frozenset[str],
+        self, op: Op, graph: Graph, key: GroupKey, gradients: frozenset[str],
         costs: OnKinds, alone_s: float,
     ) -> list[float]:  # fmt: skip
         """Return what an op of a micro-batch takes: a row of `PlanClass.work`."""
@@ -410,7 +417,7 @@ class Groups:
             self.made.energies[id(cost)] = energy["total"] - energy["static"]
         return self.made.energies[id(cost)]
 
-    def _mesh(self, key: Key) -> Mesh:
+    def _mesh(self, key: GroupKey) -> Mesh:
         """Return the ranks of a plan of a group: the first of them share ops as in any other."""
         if key not in self._meshes:
             (high, wide), grid = key.images, key.grid
@@ -425,7 +432,7 @@ class Groups:
             self._meshes[key] = Mesh.of(plan)
         return self._meshes[key]
 
-    def _group_s(self, op: Op, key: Key) -> float:
+    def _group_s(self, op: Op, key: GroupKey) -> float:
         """Return the least seconds of a collective between ranks that share an op, or samples."""
         sent, (high, wide) = CollectiveCall.of(op), key.images
         if sent.dimension == "expert" and self.runs.folds(key):

@@ -45,7 +45,7 @@ from ridgeline.parallel.plan.stack_choice import StackChoice, check_stack
 from ridgeline.parallel.sharding.ring_attention import HOP
 from ridgeline.parallel.sharding.shard import COLLECTIVES
 from ridgeline.software.stack import Stack
-from ridgeline.study.planner.cost_cache import BEST, Key
+from ridgeline.study.planner.cost_cache import BEST, GroupKey
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.model import Model
 
@@ -53,7 +53,7 @@ _BESIDE = frozenset({"expert", "context", "spatial", "tensor"})
 
 
 @dataclass(frozen=True)
-class Running:
+class PlanSettings:
     """How a stack runs plans of a model on so many devices of a cluster.
 
     Attributes
@@ -185,7 +185,7 @@ class Running:
         kind = kind_of(str(dict(op.attrs).get("dimension")))
         return kind in _BESIDE and (kind, op.kind) not in self._blocking
 
-    def folds(self, key: Key) -> int:
+    def folds(self, key: GroupKey) -> int:
         """Return how many devices share the features of an expert by the stack's default.
 
         As `plan.resolved` fills the field: where a plan does not go with it, it is left out.
@@ -279,7 +279,7 @@ def _given(stack: Stack) -> str:
 
 def running(
     choice: StackChoice, model: Model, cluster: Cluster, devices: int, precision: str | None
-) -> tuple[Running, str]:
+) -> tuple[PlanSettings, str]:
     """Return how a stack runs plans of a search, and in which precision.
 
     Raises
@@ -287,7 +287,7 @@ def running(
     RidgelineError
         If the stack cannot run the model on the machine in this precision.
     """
-    one = Running(choice.stack, choice.chosen_by, model, cluster, devices)
+    one = PlanSettings(choice.stack, choice.chosen_by, model, cluster, devices)
     precision = precision or choice.stack.plan.precision
     precision = precision or default_precision(model.network.precision, cluster.device)
     one.check(precision)

@@ -20,7 +20,7 @@ def _text(fields: Mapping[str, Any]) -> str:
 
 
 @dataclass(frozen=True)
-class Replay:
+class SimulatedPlan:
     """A plan that the engine has played.
 
     Attributes
@@ -65,7 +65,7 @@ class Replay:
 
 
 @dataclass(frozen=True)
-class Needs:
+class FeasibilityGap:
     """What it would take, where no plan fits into memory.
 
     Attributes
@@ -78,11 +78,11 @@ class Needs:
         The same plan with activations in the host's memory, where it then fits.
     """
 
-    least: Replay
+    least: SimulatedPlan
     capacity_bytes: float
     devices: int | None
     most_devices: int
-    offloaded: Replay | None = None
+    offloaded: SimulatedPlan | None = None
 
     def __str__(self) -> str:
         plan = self.least.shown
@@ -132,7 +132,7 @@ class SearchResult:
     notes: tuple[str, ...]
     devices: int
     objective: Objective
-    replays: tuple[Replay, ...]
+    replays: tuple[SimulatedPlan, ...]
     n_plans: int
     n_dropped: int
     n_too_full: int
@@ -140,10 +140,10 @@ class SearchResult:
     open_bound: float
     screen_plans_per_s: float
     seconds: float
-    needs: Needs | None = None
+    needs: FeasibilityGap | None = None
 
     @property
-    def best(self) -> Replay:
+    def best(self) -> SimulatedPlan:
         """The best plan."""
         if not self.replays:
             where = f"{self.model} on {self.devices} devices of {self.cluster}"
@@ -170,7 +170,7 @@ class SearchResult:
         """Whether no other plan can be better."""
         return self.open_bound >= self.best.objective
 
-    def pareto(self) -> tuple[Replay, ...]:
+    def pareto(self) -> tuple[SimulatedPlan, ...]:
         """Return the replayed plans that none beats in time, energy and memory at once."""
         return pareto(self.replays)
 
@@ -198,7 +198,7 @@ class SearchResult:
         }
 
 
-def pareto(replays: tuple[Replay, ...]) -> tuple[Replay, ...]:
+def pareto(replays: tuple[SimulatedPlan, ...]) -> tuple[SimulatedPlan, ...]:
     """Return what none beats in step time, energy, memory and devices at once."""
     rows = np.array(
         [(r.step_time_s, r.energy_j, r.memory_bytes, r.plan.devices) for r in replays]

@@ -34,7 +34,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class Staged:
+class StageBounds:
     """One group of plans, cut into stages of a schedule.
 
     Many plans are known not to fit by what they hold: what a step takes is found when it is asked
@@ -82,7 +82,7 @@ class Staged:
         """
         least = self.time.step_s(micro_batches, shares, time_of)
         if alone and self.stages > 1:
-            least = max(least, micro_batches * self.time.crowded_s)
+            least = max(least, micro_batches * self.time.contended_s)
         least = max(least, micro_batches * self.issued_s)
         energy = self.energy_j * micro_batches
         memory = self.memory_bytes(micro_batches, shares)
@@ -117,11 +117,11 @@ class Staged:
 
 def staged(
     group: PlanClass, name: str, stages: int, chunks: int, sends: Sends, cut: Ints
-) -> Staged:
+) -> StageBounds:
     """Cut a group of plans."""
     work, held = group.by_stage(cut)
     issued = np.add.reduceat(group.issued_s, cut[:-1])
-    return Staged(
+    return StageBounds(
         group=group,
         name=name,
         stages=stages,
@@ -136,7 +136,7 @@ def staged(
 
 
 def _beside(group: PlanClass, stages: int, cut: Ints) -> Floats:
-    """Return `Staged.beside`: that of a unit, less what is kept of others and not needed then.
+    """Return `StageBounds.beside`: that of a unit, less what is kept of others and not needed then.
 
     That is all of later units of the stage, whose backward pass is done, and what is EARLY of those
     before. Of the last chunk, which turns back first.

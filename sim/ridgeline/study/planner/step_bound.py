@@ -68,7 +68,7 @@ class Sends(Protocol):
     def gather_s(self, size_bytes: float) -> float:
         """Return in which time the ranks of an op gather what they got in parts."""
 
-    def crowded_s(self, sent_bytes: Floats) -> float:
+    def contended_s(self, sent_bytes: Floats) -> float:
         """Return what the fullest link needs for [K, K] bytes from each rank of a stage to another.
 
         Where every rank is simulated.
@@ -179,11 +179,11 @@ class Timed:
         return found
 
     @cached_property
-    def crowded_s(self) -> float:
+    def contended_s(self) -> float:
         """What the fullest link needs for the messages of a micro-batch, all ranks played."""
         of_parts = self.group.crossing.between(self.part)
         n = (self.chunks, self.stages)
-        return self.sends.crowded_s(of_parts.reshape(*n, *n).sum(axis=(0, 2)))
+        return self.sends.contended_s(of_parts.reshape(*n, *n).sum(axis=(0, 2)))
 
     def _once(self, *, whole: bool) -> tuple[Floats, Floats]:
         """Return [K] what stages do before and after all blocks; none of it, where it is shared."""

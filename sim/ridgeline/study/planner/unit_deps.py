@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.study.planner.execution_order import is_once
+from ridgeline.study.planner.execution_order import runs_once_per_step
 from ridgeline.workload.graph import Graph, Op, Pass
 
 Floats = npt.NDArray[np.float64]
@@ -49,7 +49,7 @@ def links(graph: Graph, home: Ints, time_s: Floats) -> Floats:
 
 def _goes(op: Op, graph: Graph, direction: int) -> bool:
     """Whether an op is played in the blocks of a direction."""
-    if op.pass_ is Pass.UPDATE or is_once(op, graph):
+    if op.pass_ is Pass.UPDATE or runs_once_per_step(op, graph):
         return False
     if direction == 0 or op.pass_ is Pass.FORWARD:
         return direction == 0 and op.pass_ is Pass.FORWARD

@@ -20,14 +20,13 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.plan.plan import Plan
-from ridgeline.study.planner.branching import Opened, Opener, SearchNode
-from ridgeline.study.planner.cost_cache import Key
-from ridgeline.study.planner.search_result import Replay
+from ridgeline.study.planner.branching import ExpandedNode, NodeExpander, SearchNode
+from ridgeline.study.planner.cost_cache import GroupKey
+from ridgeline.study.planner.search_result import SimulatedPlan
+from ridgeline.study.planner.searcher import Searcher
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
-
-    from ridgeline.study.planner.search import Searcher
 
 T = TypeVar("T")
 MANY = 10_000
@@ -46,7 +45,7 @@ def can_fork() -> bool:
     return len(os.sched_getaffinity(0)) > 1 and not current_process().daemon
 
 
-class Helper:
+class SearchWorker:
     """The other process, which ends with the search.
 
     Attributes
@@ -55,7 +54,7 @@ class Helper:
         Whether it answers at once: not while it plays a plan, nor when it was killed.
     """
 
-    def __init__(self, opener: Opener, families: Iterable[Key]) -> None:
+    def __init__(self, opener: NodeExpander, families: Iterable[GroupKey]) -> None:
         import multiprocessing
 
         self.own = frozenset(list(families)[1::2])
@@ -71,7 +70,7 @@ class Helper:
             self._process.start()
         there.close()
 
-    def owns(self, key: Key) -> bool:
+    def owns(self, key: GroupKey) -> bool:
         """Whether it opens what belongs to a group."""
         return self._family(key) in self.own
 
@@ -105,7 +104,7 @@ class Helper:
         self._line.close()
 
 
-def play(one: Searcher, plan: Plan, bound_s: float) -> Replay | None:
+def play(one: Searcher, plan: Plan, bound_s: float) -> SimulatedPlan | None:
     """Play a plan; None where the engine cannot play its schedule for this cut."""
     try:
         return one.replay(plan, bound_s)
@@ -114,7 +113,7 @@ def play(one: Searcher, plan: Plan, bound_s: float) -> Replay | None:
 
 
 def _work(
-    opener: Opener, own: frozenset[Key], line: Connection, other: Connection
+    opener: NodeExpander, own: frozenset[GroupKey], line: Connection, other: Connection
 ) -> None:  # fmt: skip
     """Answer until the other process ends; go on with its own in between."""
     other.close()
@@ -123,7 +122,7 @@ def _work(
     one = opener.one
     opener.own = lambda key: one.groups.family(key) in own
 
-    def opened(*entries: SearchNode) -> dict[SearchNode, Opened]:
+    def opened(*entries: SearchNode) -> dict[SearchNode, ExpandedNode]:
         found = {entry: opener.opened(entry) for entry in entries}
         return found | opener.taken()
 

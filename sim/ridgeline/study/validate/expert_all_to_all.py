@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.load import load_cluster
+from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.network.collectives import collective
 from ridgeline.network.expert_exchange import (
     ExchangeShape,
@@ -20,7 +21,7 @@ from ridgeline.network.expert_exchange import (
     exchange_calls,
     exchange_time_s,
 )
-from ridgeline.network.topology import Topology, from_cluster
+from ridgeline.network.topology import Topology
 from ridgeline.study.validate import measured
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.predicted_interval import stated

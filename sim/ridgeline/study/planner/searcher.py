@@ -1,0 +1,431 @@
+"""Searcher: the plans of one search, their bounds, and the engine's answer for one of them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+
+from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.hardware.cluster import Cluster
+from ridgeline.hardware.device import Device
+from ridgeline.hardware.node import Node
+from ridgeline.network.resolve import load_cluster
+from ridgeline.parallel.plan.plan import MOST_SAMPLES, Plan
+from ridgeline.parallel.plan.resolved import ALTERNATING
+from ridgeline.parallel.plan.stack_choice import choose_stack
+from ridgeline.parallel.schedule import SCHEDULES
+from ridgeline.report.accounting import energy_account
+from ridgeline.simulation import fullest_memory, play_step
+from ridgeline.software.stack import Stack
+from ridgeline.study.planner.cost_cache import BEST, GroupKey
+from ridgeline.study.planner.lower_bounds import ROUNDING, TOTALS, Bound, screen, totals
+from ridgeline.study.planner.plan_class import Bools, Floats, Ints, PlanClass
+from ridgeline.study.planner.pricer import PlanPricer
+from ridgeline.study.planner.running import PlanSettings, running
+from ridgeline.study.planner.search_result import Objective, SimulatedPlan
+from ridgeline.study.planner.space import (
+    RECOMPUTE_NAMES,
+    SCHEDULE_NAMES,
+    PlanSpace,
+    divisors,
+    enumerate_plans,
+)
+from ridgeline.study.planner.stage_bounds import StageBounds, spread, staged
+from ridgeline.study.planner.step_bound import RankShares
+from ridgeline.workload.model import Model, load_model
+
+Messages = dict[tuple[int, int], tuple[float, float]]
+"""Latency and seconds a byte of a message from one stage to another."""
+LONG = 16384
+"""Tokens of a sequence from which on its positions are shared, too, if nothing else is said."""
+
+
+@dataclass
+class Searcher:
+    """One search; see `search`."""
+
+    runs: PlanSettings
+    objective: Objective
+    space: PlanSpace
+    groups: PlanPricer
+    cuts: dict[tuple[GroupKey, int, int, int, bool, bytes], StageBounds] = field(
+        default_factory=dict
+    )
+    where: dict[tuple[GroupKey, int, int, int, bool, int, int], StageBounds] = field(
+        default_factory=dict
+    )
+    messages: dict[tuple[int, bool], Messages] = field(default_factory=dict)
+
+    @property
+    def model(self) -> Model:
+        """The model as it is described."""
+        return self.runs.model
+
+    @property
+    def cluster(self) -> Cluster:
+        """Where it is trained."""
+        return self.runs.cluster
+
+    @property
+    def devices(self) -> int:
+        """How many devices plans use."""
+        return self.runs.devices
+
+    def on(self, devices: int) -> Searcher:
+        """Return the same search on another number of devices."""
+        return searcher(
+            self.model, self.cluster, devices, self.space.global_batch,
+            objective=self.objective, precision=self.groups.precision,
+            context=bool((self.space.context > 1).any()) or None, like=self,
+            grids=bool((self.space.tensor_rows > 1).any()),
+            spatial=bool((self.space.spatial > 1).any()),
+            software=self.runs.stack,
+        )  # fmt: skip
+
+    def only(self, dimension: str) -> Searcher:
+        """Return the search of plans that use this dimension alone (`PlanSpace.only`).
+
+        What either of both prices the other need not price again.
+        """
+        return replace(self, space=self.space.only(dimension))
+
+    def replay(self, plan: Plan, bound_s: float = 0.0) -> SimulatedPlan:
+        """Play one plan on the engine, as `simulate` does it under the same stack."""
+        groups = self.groups
+        if plan.precision is None:
+            plan = plan.model_copy(update={"precision": groups.precision})
+        stack = self.runs.stack
+        step = play_step(self.model, self.cluster, plan, stack, topology=groups.topology)
+        step_s = step.timeline.makespan_s
+        idle_w = self.runs.idle_w / plan.devices
+        energy = energy_account(step.timeline, idle_w, plan.devices)
+        memory, _, fits = fullest_memory(step.lowered, step.timeline, self.cluster.device)
+        value = self._value(step_s, energy["total"])
+        said = self.runs.said(plan)
+        return SimulatedPlan(
+            plan, step_s, energy["total"], memory["total"], fits, bound_s, value, said
+        )
+
+    def _value(self, time_s: float, energy_j: float) -> float:
+        if self.objective == "energy":
+            return energy_j
+        if self.objective == "cost":
+            return time_s * price_of(self.cluster, self.devices)
+        return time_s
+
+    def bound_values(self, time_s: Floats, energy_j: Floats, at: Ints) -> Floats:
+        """Return the least objective of plans of which only bounds are known."""
+        if self.objective == "energy":
+            ranks = self.space.replicas[at] * self.space.tensor[at]
+            least: Floats = energy_j * ranks + self.runs.idle_w * time_s
+            return least
+        return np.array([self._value(t, 0.0) for t in time_s.tolist()])
+
+    def key(self, i: int) -> GroupKey:
+        """Return the group of a plan."""
+        s = self.space
+        recompute = RECOMPUTE_NAMES[int(s.recompute[i])]
+        kind = self.runs.slowest_kind if s.pipeline[i] == 1 else BEST
+        return GroupKey(
+            int(s.micro_batch[i]), int(s.tensor[i]), bool(s.sequence[i]), recompute,
+            int(s.expert[i]), int(s.context[i]), bool(s.ring[i]), s.grid(i), s.images(i),
+            kind,
+        )  # fmt: skip
+
+    @cached_property
+    def spread(self) -> Floats:
+        """[P] how the micro-batches in flight are spread over the stages of every plan."""
+        s = self.space
+        rows = np.stack((s.schedule, s.pipeline, s.micro_batches, s.chunks), axis=1)
+        unique, of = np.unique(rows, axis=0, return_inverse=True)
+        each = [spread(SCHEDULE_NAMES[name], *more) for name, *more in unique.tolist()]
+        return np.array(each)[of.ravel()]
+
+    @cached_property
+    def byte_s(self) -> Floats:
+        """[P] what a byte between all replicas of a plan takes at least.
+
+        Of weights that devices which share images, or rows of a grid, sum up among them and with
+        their replicas, and of those that they do not: what takes less.
+        """
+        s = self.space
+        all_ = np.stack((s.holders, s.tensor // s.tensor_rows), axis=1)
+        apart = np.stack((s.data * s.context, s.tensor * s.spatial), axis=1)
+        unique, of = np.unique(np.concatenate((all_, apart)), axis=0, return_inverse=True)
+        each = [self.groups.between.crossing_byte_s(*row) for row in unique.tolist()]
+        least: Floats = np.array(each)[of.ravel()].reshape(2, -1).min(axis=0)
+        least[self.folded | self.in_slices] = 0.0
+        return least
+
+    @cached_property
+    def folded(self) -> Bools:
+        """[P] whether ranks that share experts lie across dimensions by the stack's default."""
+        s = self.space
+        if self.runs.stack.plan.expert_tensor_parallel is None:
+            return np.zeros(len(s), np.bool_)
+        return np.array([self.runs.folds(self.key(i)) > 0 for i in range(len(s))], np.bool_)
+
+    @cached_property
+    def in_slices(self) -> Bools:
+        """[P] whether weights may be shared within parts of the replicas."""
+        return self.runs.shares_in_slices & (self.space.sharding >= 2)
+
+    @cached_property
+    def holders(self) -> Ints:
+        """[P] most ranks that hold the same weights; `PlanSpace.holders` if none fold."""
+        s = self.space
+        return np.where(self.folded, s.holders * s.tensor, s.holders)
+
+    def screened(self, at: Ints, which: Ints, known: Floats) -> Floats:
+        """Bound plans by the compiled closed form: [P, 3].
+
+        Parameters
+        ----------
+        at
+            [P] plans.
+        which
+            [P] row of `known` of each.
+        known
+            [G, 16] sums of each group (`totals`).
+        """
+        s = self.space
+        out = np.empty((len(at), 3))
+        if not self.runs.keeps_sums:
+            known = known.copy()
+            known[:, [TOTALS.index("gradient"), TOTALS.index("expert_gradient")]] = 0.0
+        names = [SCHEDULES[name] for name in SCHEDULE_NAMES]
+        drains = np.array([not (one.splits_backward or one.interleaves) for one in names])
+        screen(
+            which, known, s.micro_batches[at], s.pipeline[at], self.holders[at], s.expert[at],
+            s.sharding[at], drains[s.schedule[at]], self.spread[at], self.byte_s[at], out,
+        )  # fmt: skip
+        out[:, :2] *= 1 - ROUNDING
+        return out
+
+    def may_fit(self, key: GroupKey) -> Floats:
+        """Return the sums of a group as `totals` that bound its memory, without pricing it.
+
+        No device of a group that divides the ops has less than its share of anything.
+        """
+        least = self.groups.held_undivided(key.micro_batch, key.recompute, key.expert)
+        parts = key.tensor * key.context * math.prod(key.images)
+        return np.concatenate((np.zeros(len(TOTALS) - len(least)), least / parts))
+
+    def tightened(self, group: PlanClass, i: int, *, wired: bool = True) -> Bound:
+        """Bound one plan, its stages known, and (`wired`) what moves between its replicas.
+
+        The latter is left out where weights of one plan are summed along several dimensions.
+        """
+        if not (self._knows_cut(i) and self._knows_order(i)):
+            time_s, energy_j, _ = self._coarse(group, i)
+            return Bound(time_s, energy_j, self.memory_bytes(group, i))
+        cut, shares, m = self._cut(group, i), self._shares(i), int(self.space.micro_batches[i])
+        if not (wired and self._knows_sums(i)):
+            return cut.bound(m, shares, None)
+        plan, between = self.space.plan(i), self.groups.between
+
+        def time_of(op: str, along: str, size_bytes: float) -> float:
+            apart = plan.tensor if along == "data" else plan.tensor * shares.expert
+            ranks = shares.data * plan.tensor // apart
+            return between.time_s(op, ranks, apart, size_bytes, plan)
+
+        alone = not between.folds(plan)
+        return cut.bound(m, shares, time_of, alone=alone)
+
+    def memory_bytes(self, group: PlanClass, i: int) -> float:
+        """Return the least bytes of the fullest rank of a plan, its stages known.
+
+        Infinite where it cannot be cut so.
+        """
+        if not self._knows_cut(i):
+            return self._coarse(group, i)[2]
+        try:
+            cut = self._cut(group, i)
+        except RidgelineError:  # of these ops there are fewer layers than stages
+            return float("inf")
+        return cut.memory_bytes(int(self.space.micro_batches[i]), self._shares(i))
+
+    def _coarse(self, group: PlanClass, i: int) -> tuple[float, float, float]:
+        """Return the screen's bounds of one plan."""
+        time_s, energy_j, held = self.screened(
+            np.array([i]), np.array([0]), totals(group)[None, :]
+        )[0].tolist()
+        return time_s, energy_j, held
+
+    def _knows_cut(self, i: int) -> bool:
+        return self.runs.knows_cuts or bool(self.space.pipeline[i] == 1)
+
+    def _knows_order(self, i: int) -> bool:
+        """Whether the blocks of a stage are played one after the other."""
+        alternates = SCHEDULE_NAMES[int(self.space.schedule[i])] in ALTERNATING
+        return not (self.runs.pairs_passes and self.space.expert[i] > 1 and alternates)
+
+    def _knows_sums(self, i: int) -> bool:
+        """Whether it is known what moves between replicas."""
+        s = self.space
+        alike = s.spatial[i] == s.tensor_rows[i] == 1
+        return bool(alike and self.runs.knows_sums and not (self.folded[i] or self.in_slices[i]))
+
+    def _shares(self, i: int) -> RankShares:
+        s, stack = self.space, self.runs.stack
+        return RankShares(
+            int(self.holders[i]), int(s.expert[i]), int(s.sharding[i]),
+            bucket=self.runs.bucket_bytes(int(s.data[i])),
+            again=stack.zero.reshard_after_forward == "all",
+            beside=stack.overlap.gradients is True,
+            keeps=self.runs.keeps_sums,
+        )  # fmt: skip
+
+    def _cut(self, group: PlanClass, i: int) -> StageBounds:
+        key, s = self.key(i), self.space
+        unlike = bool(self.folded[i] or self.in_slices[i])
+        m, zero = int(s.micro_batches[i]), int(s.sharding[i])
+        of = (key, int(s.schedule[i]), int(s.pipeline[i]), int(s.chunks[i]), unlike)
+        if (*of, m, zero) not in self.where:
+            plan = self.runs.resolved(s.plan(i)) if unlike else s.plan(i)
+            between = self.groups.between
+            pace = between.pace(plan, self.runs.stack) if self.runs.cut == "even" else None
+            where = group.cut(plan.pipeline * plan.virtual_stages, pace)
+            cut = (*of, where.tobytes())
+            if cut not in self.cuts:
+                known = self.messages.setdefault((plan.pipeline, between.folds(plan)), {})
+                sends = PlanSends(self.groups, plan, key, known)
+                self.cuts[cut] = staged(
+                    group, plan.schedule, plan.pipeline, plan.virtual_stages, sends, where
+                )
+            self.where[*of, m, zero] = self.cuts[cut]
+        return self.where[*of, m, zero]
+
+
+@dataclass(frozen=True)
+class PlanSends:
+    """What messages of a plan's pipeline take at least.
+
+    `known` is what plans with as many stages, that are simulated alike, have found.
+    """
+
+    groups: PlanPricer
+    plan: Plan
+    key: GroupKey
+    known: Messages
+
+    def message(self, source: int, target: int) -> tuple[float, float]:
+        """Return latency and seconds a byte of a message from one stage to another."""
+        if (source, target) not in self.known:
+            ranks = self.plan.devices // self.plan.pipeline
+            found = self.groups.between.message(ranks, source, target, self.plan)
+            self.known[source, target] = found
+        return self.known[source, target]
+
+    def in_parts(self, *, back: bool) -> bool:
+        """Whether the ranks of an op send in parts what they have alike."""
+        return self.groups.runs.in_parts(back=back)
+
+    def gather_s(self, size_bytes: float) -> float:
+        """Return in which time the ranks of an op gather what they got in parts."""
+        return self.groups.group_s("all-gather", self.key.tensor, 1, size_bytes)
+
+    def contended_s(self, sent_bytes: Floats) -> float:
+        """Return what the fullest link needs for [K, K] bytes from each rank of a stage to another.
+
+        Where every rank is simulated.
+        """
+        ranks = self.plan.devices // self.plan.pipeline
+        return self.groups.between.contended_s(ranks, sent_bytes)
+
+
+def price_of(cluster: Cluster, devices: int) -> float:
+    """Return the price of so many devices, or of their share of their nodes, in dollars.
+
+    Raises
+    ------
+    ConfigError
+        If neither file has a price.
+    """
+    if not cluster.groups:
+        kinds = Counter(device.name for device in cluster.devices_of(devices))
+        named = {device.name: device for device in cluster.kinds_of_devices}
+        return math.fsum(_price(named[name], cluster.nodes) * n for name, n in kinds.items())
+    total, left = 0.0, devices
+    for node, count in cluster.kinds_of_nodes:
+        used = min(left, node.count * count)
+        total += _price(node.devices, node) * used if used else 0.0
+        left -= used
+    return total
+
+
+def _price(device: Device, node: Node) -> float:
+    """Return the price of a device, or of its share of its node."""
+    if device.price is not None:
+        return device.price.value
+    if node.price is not None:
+        return node.price.value / node.count
+    raise ConfigError(
+        f"objective cost needs a price, but neither the device {device.name} nor the node"
+        f" {node.name} has one; add the field price with its source, or choose time or energy",
+        field="--objective",
+    )
+
+
+def searcher(
+    model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
+    objective: Objective = "time", precision: str | None = None, context: bool | None = None,
+    like: Searcher | None = None, grids: bool = False, spatial: bool = False,
+    software: Stack | str | None = None,
+) -> Searcher:  # fmt: skip
+    """Prepare a search: list the plans; `context`, `grids` and `spatial` as in `search`.
+
+    Parameters
+    ----------
+    like
+        A search of the same model in the same precision on the same cluster under the same stack,
+        whose prices count.
+
+    Raises
+    ------
+    RidgelineError
+        If the cluster has too few devices, or no price for the objective cost, or if the stack
+        cannot run the model there.
+    """
+    model = load_model(model) if isinstance(model, str) else model
+    cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    if not 1 <= devices <= cluster.max_devices:
+        raise ConfigError(
+            f"{cluster.name} has 1 to {cluster.max_devices} devices, found {devices}",
+            field="--devices",
+        )
+    if not 1 <= global_batch <= MOST_SAMPLES:
+        raise ConfigError(
+            f"a step has 1 to {MOST_SAMPLES} samples, found {global_batch}", field="--batch"
+        )
+    if objective == "cost":
+        price_of(cluster, devices)
+    choice = choose_stack(software, model, cluster)
+    runs, precision = running(choice, model, cluster, devices, precision)
+    groups = PlanPricer(runs, precision, like.groups if like else None)
+    if context is None:
+        context = model.network.tokens_per_sample >= LONG
+    limits, able = groups.limits, runs.able
+    tensors = divisors(devices) if able("tensor") else [1]
+    space = enumerate_plans(
+        devices,
+        global_batch,
+        tensors=[t for t in tensors if limits.divides(t)],
+        max_stages=limits.max_stages if able("pipeline") else 1,
+        sequences=model.network.tokens_per_sample > 0,
+        experts=limits.expert_degrees() if able("expert") else [1],
+        contexts=limits.contexts() if context and able("context") else [(1, 0)],
+        recomputations=limits.recomputations(),
+        grids=limits.grids() if grids and able("tensor") else (),
+        images=limits.images() if spatial and able("spatial") else [(1, 1)],
+        precision=groups.precision,
+    )
+    if not able("data"):
+        space = space.where(space.data == 1)
+    if not runs.knows_sums:  # which no sharded state goes with
+        space = space.where(space.sharding == 0)
+    return Searcher(runs, objective, space, groups)
