@@ -15,7 +15,10 @@ from ridgeline.errors import RidgelineError
 from ridgeline.report.tables import plain_table
 from ridgeline.version import __version__
 
-_PACKAGES = ("numpy", "numba", "simpy", "matplotlib", "cyclopts", "pydantic", "ruamel.yaml", "rich")
+_PACKAGES = (
+    "numpy", "numba", "simpy", "matplotlib", "cyclopts", "pydantic", "ruamel.yaml", "rich",
+    "filelock",
+)  # fmt: skip
 _BOUND = re.compile(r"([\w.-]+)\s*>=\s*([\d.]+)")
 _OPTIONAL = {"polars": "Parquet output of sweeps (pip install 'ridgeline[study]')"}
 
