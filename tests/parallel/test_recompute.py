@@ -14,10 +14,9 @@ from oracles.graph_networks import forward_graphs
 from oracles.graph_zoo import TINY, one_of_each, shallow, tiny
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.checkpointing.blocks import attention_cores, forward_blocks, forward_ops
-from ridgeline.parallel.checkpointing.chain import sqrt_stretches
+from ridgeline.parallel.checkpointing.chain import DoesNotFit, sqrt_stretches
 from ridgeline.parallel.checkpointing.ops import recompute_blocks
 from ridgeline.parallel.checkpointing.recompute import MODES, with_recompute
-from ridgeline.parallel.partition.partition_dp import DoesNotFit
 from ridgeline.parallel.sharding.divide import ShardingSpec, divide
 from ridgeline.workload import Pass, Role, load_model, ops, peak, training_graph
 from ridgeline.workload.autodiff import weight_gradients
