@@ -186,9 +186,7 @@ class Attention(Strict):
         (q,) = self._project(b, name, ("query",), x, widths[:1])
         return q, *self._keys_values(b, name, memory or x, b.shape(x)[2])
 
-    def _keys_values(
-        self, b: GraphBuilder, name: str, x: str, hidden: int
-    ) -> tuple[str, str]:
+    def _keys_values(self, b: GraphBuilder, name: str, x: str, hidden: int) -> tuple[str, str]:
         """Write keys and values of `x`, for queries of `hidden` features."""
         widths = self._widths(hidden)[1:]
         if self.keys == "values-too":

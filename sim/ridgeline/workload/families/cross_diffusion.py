@@ -9,7 +9,7 @@ these add). The frozen encoders of video and text are left out.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -17,7 +17,7 @@ from ridgeline.config import Strict
 from ridgeline.errors import RidgelineError
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network
+from ridgeline.workload.families.base import Channels, Network, family
 from ridgeline.workload.families.blocks import Attention, FeedForward, Positions
 from ridgeline.workload.families.decoder import Layers, Sequence
 from ridgeline.workload.families.modulation import embedded, gated, modulated
@@ -34,12 +34,12 @@ class ImageCondition(Strict):
     """Whether it has a table of trained positions (first and last frame)."""
 
 
+@family("cross-diffusion", network_kind="diffusion")
 class CrossDiffusion(Network):
     """Blocks of attention to each other, attention to a text, and a feed-forward network."""
 
     sample: ClassVar[str] = "videos"
 
-    family: Literal["cross-diffusion"]
     patches: Sequence
     """Of an image or a video."""
     channels: Channels

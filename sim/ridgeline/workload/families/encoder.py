@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Self
 
 from pydantic import model_validator
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network
+from ridgeline.workload.families.base import Channels, Network, family
 from ridgeline.workload.families.blocks import Norm, norm
 from ridgeline.workload.families.tower import Tower
 
 
+@family("encoder", network_kind="transformer")
 class Encoder(Network):
     """A tower whose rows a head reads.
 
@@ -22,7 +23,6 @@ class Encoder(Network):
 
     sample: ClassVar[str] = "samples"
 
-    family: Literal["encoder"]
     tower: Tower
     classes: Channels | None = None
     """Classes that a linear layer tells apart, of one row."""

@@ -6,10 +6,11 @@ from typing import ClassVar, Literal
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Network
+from ridgeline.workload.families.base import Network, family
 from ridgeline.workload.families.tower import Tower
 
 
+@family("encoder-pair", network_kind="transformer")
 class EncoderPair(Network):
     """Towers of images and of text; every image is compared with every text of the batch.
 
@@ -20,7 +21,6 @@ class EncoderPair(Network):
 
     sample: ClassVar[str] = "image-text pairs"
 
-    family: Literal["encoder-pair"]
     image: Tower
     text: Tower
     loss: Literal["softmax", "sigmoid"] = "softmax"

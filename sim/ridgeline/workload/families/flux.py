@@ -10,13 +10,13 @@ the text by blocks of its own first. The frozen encoders of images and text are 
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network
+from ridgeline.workload.families.base import Channels, Network, family
 from ridgeline.workload.families.blocks import Attention, FeedForward
 from ridgeline.workload.families.decoder import Layers, Sequence
 from ridgeline.workload.families.modulation import embedded, gated, modulated, vectors
@@ -24,12 +24,12 @@ from ridgeline.workload.families.modulation import embedded, gated, modulated, v
 _WAVES = 256  # features of the time's sines and cosines
 
 
+@family("flux", network_kind="diffusion")
 class Flux(Network):
     """Double blocks of two streams, and single ones of both together."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["flux"]
     patches: Sequence
     """Of an image: pairs of latent pixels in both directions."""
     channels: Channels = 64

@@ -24,8 +24,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Gemm, Op, Role
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import MASTER
+from ridgeline.workload.sharding_axes import Signature, Tensors
 
 _CHUNK_KERNELS = 6
 """Running sums of the decays, K K', its inverse, W and U, states, outputs."""
@@ -288,42 +289,56 @@ def _causal_filter_gradient(g: GradientBuilder, op: Op) -> None:
     )
 
 
-LINEAR_ATTENTION = register(
-    OpKind(
-        "linear-attention",
-        _linear_attention_gradient,
-        Cost(4, "score of a head inside a chunk", "difference of decays, exp, times K K' and Q K'"),
-        Cost(12, "score of a head inside a chunk", "the same again, and for the gradients of both"),
-    )
-)
-CAUSAL_FILTER = register(
-    OpKind(
-        "causal-filter",
-        _causal_filter_gradient,
-        Cost(5, "element", "silu, where there is one; and 2 taps for the filter"),
-        Cost(14, "element", "silu again and its gradient; 4 taps for the filter's, 2 to filter"),
-    )
-)
-CAUSAL_CONV = register(
-    OpKind("causal-conv1d", None, Cost(6, "element", "bias, silu; and 2 taps for the filter"))
-)
-DELTA_RULE = register(
-    OpKind(
-        "delta-rule",
-        None,
-        Cost(4, "score of a head inside a chunk", "difference of decays, exp, times K K' and Q K'"),
-    )
-)
-DELTA_EXCHANGE = register(OpKind("delta-rule-exchange", None))
+def _linear_attention_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Q, k, v, rates, steps [b, s, H], weights [H] -> y [b, s, H]; a unit is a head of keys."""
+    rows = ("b", "", "H")
+    inputs = tuple(rows if len(tensors[name].shape) == 3 else ("H",) for name in op.inputs)
+    units = {"H": int(dict(op.attrs)["kv-heads"])}
+    loops = {"b": ("batch",), "H": ("batch",)}
+    return Signature(inputs, (rows,), units, loops, strict=frozenset({"H"}))
+
+
+def _causal_filter_sharding(op: Op, tensors: Tensors) -> Signature:
+    """X [b, s, f], taps [f, taps], bias [f] -> y [b, s, f]; positions read those before them."""
+    rows = ("b", "", "f")
+    weights = tuple(("f", *("" for _ in tensors[name].shape[1:])) for name in op.inputs[1:])
+    return Signature((rows, *weights), (rows,))
+
+
+LINEAR_ATTENTION = op_kind(
+    "linear-attention",
+    forward=Cost(
+        4, "score of a head inside a chunk", "difference of decays, exp, times K K' and Q K'"
+    ),
+    gradient=Cost(
+        12, "score of a head inside a chunk", "the same again, and for the gradients of both"
+    ),
+    sharding=_linear_attention_sharding,
+)(_linear_attention_gradient)
+CAUSAL_FILTER = op_kind(
+    "causal-filter",
+    forward=Cost(5, "element", "silu, where there is one; and 2 taps for the filter"),
+    gradient=Cost(
+        14, "element", "silu again and its gradient; 4 taps for the filter's, 2 to filter"
+    ),
+    sharding=_causal_filter_sharding,
+)(_causal_filter_gradient)
+CAUSAL_CONV = op_kind(
+    "causal-conv1d", forward=Cost(6, "element", "bias, silu; and 2 taps for the filter")
+)(None)
+DELTA_RULE = op_kind(
+    "delta-rule",
+    forward=Cost(
+        4, "score of a head inside a chunk", "difference of decays, exp, times K K' and Q K'"
+    ),
+)(None)
+DELTA_EXCHANGE = op_kind("delta-rule-exchange")(None)
 """What the kernels of a chunked delta rule hand to each other, and their launches."""
-DELTA_STEP = register(
-    OpKind(
-        "delta-rule-step",
-        None,
-        Cost(
-            7,
-            "element of a state",
-            "decay (1); product with the key (2); an outer product added (2); with the query (2)",
-        ),
-    )
-)
+DELTA_STEP = op_kind(
+    "delta-rule-step",
+    forward=Cost(
+        7,
+        "element of a state",
+        "decay (1); product with the key (2); an outer product added (2); with the query (2)",
+    ),
+)(None)

@@ -15,7 +15,8 @@ from __future__ import annotations
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, op_kind
+from ridgeline.workload.sharding_axes import Signature, Tensors
 
 
 def selective_scan(b: GraphBuilder, layer: str, x: str, steps: str, mixers: tuple[str, str]) -> str:
@@ -51,16 +52,22 @@ def _selective_scan_gradient(g: GradientBuilder, op: Op) -> None:
     )
 
 
-SELECTIVE_SCAN = register(
-    OpKind(
-        "selective-scan",
-        _selective_scan_gradient,
-        Cost(8, "number of a state", "d A, exp, times the state; d B x (2), added; times C, added"),
-        Cost(
-            24,
-            "number of a state",
-            "the states again (6); gradients of the state (2), of C and y (2), of B and x (4), of"
-            " d and A (6), and their sums (4)",
-        ),
-    )
-)
+def _selective_scan_sharding(op: Op, tensors: Tensors) -> Signature:
+    """X, steps [b, s, f], B, C [b, s, n], decay [f, n], skip [f] -> y [b, s, f]."""
+    rows, shared = ("b", "", "f"), ("b", "", "")
+    return Signature((rows, rows, shared, shared, ("f", ""), ("f",)), (rows,))
+
+
+SELECTIVE_SCAN = op_kind(
+    "selective-scan",
+    forward=Cost(
+        8, "number of a state", "d A, exp, times the state; d B x (2), added; times C, added"
+    ),
+    gradient=Cost(
+        24,
+        "number of a state",
+        "the states again (6); gradients of the state (2), of C and y (2), of B and x (4), of d and"
+        " A (6), and their sums (4)",
+    ),
+    sharding=_selective_scan_sharding,
+)(_selective_scan_gradient)

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.graph import Gemm
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.graph import Gemm, Op
+from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import MASTER
+from ridgeline.workload.sharding_axes import Signature, Tensors
 
 
 def index_scores(b: GraphBuilder, layer: str, q: str, k: str, weights: str) -> str:
@@ -42,6 +43,15 @@ def index_scores(b: GraphBuilder, layer: str, q: str, k: str, weights: str) -> s
     return y
 
 
-INDEX_SCORES = register(
-    OpKind("index-scores", None, Cost(3, "score of a head", "relu, times its weight, added"))
-)
+def _index_scores_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Q [b, s, h], k [b, t, f], weights [b, s, h] -> scores [b, s, t]: a sum over heads."""
+    rows = ("b", "s", "")
+    loops = {"b": ("batch",), "s": ("m",)}
+    return Signature((rows, ("b", "", ""), rows), (rows,), {}, loops)
+
+
+INDEX_SCORES = op_kind(
+    "index-scores",
+    forward=Cost(3, "score of a head", "relu, times its weight, added"),
+    sharding=_index_scores_sharding,
+)(None)

@@ -17,7 +17,7 @@ from typing import Any
 
 from ridgeline import config as files
 from ridgeline.errors import ConfigError, RidgelineError, nearest
-from ridgeline.workload.families import family_schema
+from ridgeline.workload.families import FAMILIES
 from ridgeline.workload.model import Model
 from ridgeline.workload.trace.huggingface import (  # noqa: F401  (they register model types)
     attention_decoders,
@@ -75,7 +75,7 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model:
         "precision": _PRECISIONS.get(str(c.found("torch_dtype") or c.found("dtype")), "fp32"),
     }
     document = files.overridden(files.Document(file, fields, {}), overrides or {})
-    network = files.validate(document, family_schema(fields["family"]))
+    network = files.validate(document, FAMILIES[fields["family"]])
     model = Model(name, network, dict(overrides or {}))
     try:
         model.forward(1)
