@@ -103,6 +103,24 @@ def _by_complex_step(forward: Rule) -> Rule:
     return gradient
 
 
+def sink_softmax(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    x, sinks = inputs
+    attrs = dict(op.attrs)
+    rows, columns = x.shape[2:]
+    seen = np.ones((rows, columns))
+    if int(attrs["causal"]):
+        seen = np.tril(seen, columns - rows)
+    e = np.exp(np.where(seen, x * float(attrs["scale"]), -np.inf))
+    return [e / (e.sum(-1, keepdims=True) + np.exp(sinks)[:, None, None])]
+
+
+def sink_softmax_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
+    dy, y = inputs
+    along = (dy * y).sum(-1, keepdims=True)
+    d_sinks = -(along * (1 - y.sum(-1, keepdims=True))).sum((0, 2, 3))
+    return [y * (dy - along) * float(dict(op.attrs)["scale"]), d_sinks]
+
+
 FORWARD: dict[str, Rule] = {
     "linear-attention": linear_attention,
     "causal-filter": causal_filter,
@@ -111,3 +129,5 @@ FORWARD: dict[str, Rule] = {
     "index-scores": index_scores,
 }
 GRADIENT = {kind: _by_complex_step(rule) for kind, rule in FORWARD.items()}
+FORWARD["softmax-with-sinks"] = sink_softmax
+GRADIENT["softmax-with-sinks"] = sink_softmax_gradient

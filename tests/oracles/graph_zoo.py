@@ -188,8 +188,8 @@ TINY: dict[str, tuple[str, dict[str, Any]]] = {
         {
             "vocabulary": 5,
             "sequence": 5,
-            "layers": 6,
-            "pattern": "ABCDFG",
+            "layers": 7,
+            "pattern": "ABCDFGH",
             "hidden": 8,
             "attention": None,
             "state_space": None,
@@ -247,6 +247,11 @@ TINY: dict[str, tuple[str, dict[str, Any]]] = {
                     "letter": "F",
                     "short_filter": {"bias": True},
                     "attention": {"heads": 2, "kernel": "flash", "chunk": 2},
+                    "feed_forward": {"width": 3, "activation": "gelu"},
+                },
+                {
+                    "letter": "H",
+                    "attention": {"heads": 2, "sinks": True},
                 },
                 {
                     "letter": "G",

@@ -32,6 +32,7 @@ _TOGETHER = {
     *("batch-norm", "lstm", "gru", "rnn-tanh", "rnn-relu", "concat", "split", "additive-attention"),
     *("flash-attention", "join-heads", "dispatch", "combine", "state-space"),
     *("linear-attention", "causal-filter", "selective-scan", "sink-scale", "index-scores"),
+    "softmax-with-sinks",
 }
 
 

@@ -334,7 +334,10 @@ class Graph:
     @cached_property
     def recomputed_flops(self) -> int:
         """Matrix FLOPs that ops of the backward pass spend on repeating forward work."""
-        return sum(op.recomputed_flops for op in self.ops)
+        return sum(
+            op.recomputed_flops if op.met_share == 1 else int(op.recomputed_flops * op.met_share)
+            for op in self.ops
+        )
 
     def read_bytes(self, op: Op) -> int:
         """Bytes that `op` streams in, each input as often as its `input_passes` say."""

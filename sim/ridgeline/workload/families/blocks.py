@@ -94,6 +94,9 @@ class Attention(Strict):
     scores and hide the others; one fused op leaves them out."""
     chunk: Annotated[int, Field(ge=0, le=2**24)] = 0
     """Positions that attend to each other alone, those after them to each other, ...; 0: all."""
+    full_every: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Every so many layers of a stack there is one that meets all keys; 0: none. (Layers 6, 12, ...
+    of Gemma 3.)"""
     sinks: bool = False
     """Whether every head has a trained score without a value in its softmax (`ops.sink_scale`)."""
     gate: Literal["none", "heads", "features"] = "none"
@@ -116,6 +119,12 @@ class Attention(Strict):
         if self.keys == "values-too" and self.value_size:
             raise ValueError("keys that are values, too, have their size")
         return self
+
+    def in_layer(self, i: int) -> Attention:
+        """Return the attention of a layer of a stack, counted from 0: with its window, or full."""
+        if not (self.full_every and self.masked) or (i + 1) % self.full_every:
+            return self
+        return self.model_copy(update={"window": 0, "chunk": 0})
 
     @property
     def masked(self) -> bool:
@@ -268,15 +277,12 @@ class Attention(Strict):
         return ops.attention_context(b, f"{name}.context", p, v, kv_heads, causal=causal)
 
     def _softmax(self, b: GraphBuilder, name: str, p: str, scale: float, *, causal: bool) -> str:
-        """Write the softmax; sinks are one more column of the scores, which is then cut off."""
+        """Write the softmax, in which sinks may take part."""
+        layer = f"{name}.softmax"
         if not self.sinks:
-            return ops.softmax(b, f"{name}.softmax", p, scale=scale, causal=causal)
-        *rows, columns = b.shape(p)
-        sinks = b.cast(b.weight(f"{name}.sinks.weight", (self.heads,)), b.format(p), name)
-        layer = f"{name}.sinks"
-        (p,) = ops.function(b, layer, "rearrange", (p, sinks), (*rows, columns + 1))
-        p = ops.softmax(b, f"{name}.softmax", p, scale=scale, causal=causal)
-        return ops.cut(b, f"{layer}.cut", p, axis=3, length=columns)
+            return ops.softmax(b, layer, p, scale=scale, causal=causal)
+        sinks = b.weight(f"{name}.sinks.weight", (self.heads,))
+        return ops.softmax_with_sinks(b, layer, p, sinks, scale=scale, causal=causal)
 
     def _divided_and_masked(self, b: GraphBuilder, name: str, scores: str, scale: float) -> str:
         """Divide scores, then add a mask of the keys that every query of a sequence shares."""

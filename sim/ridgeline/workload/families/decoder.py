@@ -269,7 +269,7 @@ class Decoder(Network):
 
     def _block(self, b: GraphBuilder, i: int, x: str, reader: _Reader) -> str:
         def attend(b: GraphBuilder, name: str, read: str) -> str:
-            return self._attend(b, f"{name}.attention", read, reader)
+            return self._attend(b, f"{name}.attention", read, reader, i)
 
         def follow(b: GraphBuilder, name: str, read: str) -> str:
             if self.mixture and i >= self.mixture.first_dense:
@@ -329,8 +329,8 @@ class Decoder(Network):
             x = residual.leave(b, f"{name}.{part}", f"{name}.{layer}", y, x)
         return x
 
-    def _attend(self, b: GraphBuilder, name: str, x: str, reader: _Reader) -> str:
-        attention = self.latent_attention or self.attention
+    def _attend(self, b: GraphBuilder, name: str, x: str, reader: _Reader, i: int = 0) -> str:
+        attention = self.latent_attention or (self.attention and self.attention.in_layer(i))
         assert attention is not None
         return reader.attend(b, name, attention, x)
 

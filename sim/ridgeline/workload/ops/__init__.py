@@ -16,6 +16,7 @@ from ridgeline.workload.ops.attention import (
     rotary_angles,
     sink_scale,
     softmax,
+    softmax_with_sinks,
 )
 from ridgeline.workload.ops.contraction import (
     add_bias,
@@ -126,6 +127,7 @@ __all__ = [
     "sink_scale",
     "smooth_l1",
     "softmax",
+    "softmax_with_sinks",
     "state_space",
     "top_k",
     "transducer",

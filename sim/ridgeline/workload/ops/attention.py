@@ -45,6 +45,21 @@ def softmax(
     return y
 
 
+def softmax_with_sinks(
+    b: GraphBuilder, layer: str, x: str, sinks: str, *, scale: float = 1.0, causal: bool = False
+) -> str:
+    """Softmax of scores [batch, heads, rows, columns] in which a sink of each head takes part.
+
+    See `sink_scale`, which does the same behind a fused kernel.
+    """
+    x = b.widened(x, layer)
+    y = b.activation(f"{layer}.y", b.shape(x), b.format(x))
+    attrs = (("scale", scale), ("causal", int(causal)))
+    flops = SINK_SOFTMAX.forward.of(b.elements(x))
+    b.emit(SINK_SOFTMAX, layer, (x, sinks), (y,), flops=flops, attrs=attrs)
+    return y
+
+
 def attention_context(
     b: GraphBuilder, layer: str, p: str, v: str, kv_heads: int, *, causal: bool = False
 ) -> str:
@@ -92,7 +107,7 @@ def flash_attention(
         raise RidgelineError(f"layer {layer!r}: a window of {window} keys needs a causal mask")
     if window and chunk:
         raise RidgelineError(f"layer {layer!r}: give either a window or chunks")
-    chunk = 0 if chunk >= columns else chunk
+    window, chunk = (0 if keys >= columns else keys for keys in (window, chunk))
     if casts:
         q, k, v = (b.cast(x, b.numerics.compute, layer) for x in (q, k, v))
     y = b.activation(f"{layer}.y", (n, rows, heads * of_value), b.numerics.compute)
@@ -312,6 +327,13 @@ def _flash_gradient(g: GradientBuilder, op: Op) -> None:
     )
 
 
+def _sink_softmax_gradient(g: GradientBuilder, op: Op) -> None:
+    (y,) = op.outputs
+    wanted = tuple(filter(g.wants, op.inputs))
+    flops = SINK_SOFTMAX.gradient.of(g.elements(y))
+    g.derive(SINK_SOFTMAX, op, wanted, (g.gradient(y), y), flops=flops)
+
+
 def _sink_scale_gradient(g: GradientBuilder, op: Op) -> None:
     """Form dy, and of each row the sum of dy y, of which sums and sinks have their gradients."""
     (y, sums, sinks), dy = op.inputs, g.gradient(op.outputs[0])
@@ -427,6 +449,12 @@ def _merge_sharding(op: Op, tensors: Tensors) -> Signature:
     return Signature(both * 2, both, {"H": tensors[op.outputs[1]].shape[1]})
 
 
+def _sink_softmax_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Scores [b, H, s, t], sinks [H] -> y [b, H, s, t]; rows stay whole."""
+    rows = ("b", "H", "s", "")
+    return Signature((rows, ("H",)), (rows,))
+
+
 def _sink_scale_sharding(op: Op, tensors: Tensors) -> Signature:
     """Y [b, s, H], sums [b, H, s], sinks [H] -> y [b, s, H]."""
     rows, heads = ("b", "s", "H"), tensors[op.inputs[2]].shape[0]
@@ -479,6 +507,12 @@ MERGE = op_kind(
     forward=Cost(3, "output element", "both parts times what their row sums weigh, added"),
     sharding=_merge_sharding,
 )(None)
+SINK_SOFTMAX = op_kind(
+    "softmax-with-sinks",
+    forward=Cost(6, "element", "as softmax; a sink is one more score of a row"),
+    gradient=Cost(6, "element", "as softmax; the share of the sink, and its sum"),
+    sharding=_sink_softmax_sharding,
+)(_sink_softmax_gradient)
 SINK_SCALE = op_kind(
     "sink-scale",
     forward=Cost(1, "element", "times a factor of its row and head"),

@@ -144,7 +144,7 @@ def gemma4(c: Config) -> Fields:
         if local[i]:
             own |= {"head_size": c.whole("head_dim"), "window": window}
         else:
-            own["head_size"] = c.whole("global_head_dim", c.whole("head_dim"))
+            own["head_size"] = c.whole("global_head_dim", 512)
         mixer = {**attention(c), **own}
         if not local[i] and c.flag("attention_k_eq_v"):
             mixer["keys"] = "values-too"
@@ -490,6 +490,9 @@ def gpt2(c: Config) -> Fields:
     return _gpt(c, [{"attention": mixer, "feed_forward": forward}] * c.layers("n_layer"))
 
 
+_GLOBAL_LOCAL = [[["global", "local"], 12]]
+
+
 @model_type("gpt_neo")
 def gpt_neo(c: Config) -> Fields:
     """GPT-Neo: a window in every other layer; no biases of queries, keys and values."""
@@ -504,7 +507,11 @@ def gpt_neo(c: Config) -> Fields:
     hidden = c.whole("hidden_size")
     width = c.count("intermediate_size", 4 * hidden)
     forward = plain(c, width=width, act="activation_function")
-    pattern = [kind for kinds, times in c.found("attention_types") or [] for kind in kinds * times]
+    pattern = [
+        kind
+        for kinds, times in c.found("attention_types") or _GLOBAL_LOCAL
+        for kind in kinds * times
+    ]
     mixers = [
         {"attention": {**mixer, "window": window} if kind == "local" else mixer}
         for kind in pattern[:count]

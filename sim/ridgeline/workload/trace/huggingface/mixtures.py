@@ -186,6 +186,9 @@ def _is_latent(c: Config) -> bool:
 def deepseek_v3(c: Config) -> Fields:
     """DeepSeek-V3, Kimi K2 and GLM-4.7-Flash: latent attention, sigmoids as scores."""
     _further(c)
+    if c.kind == "glm4_moe_lite" and not c.found("mlp_layer_types"):
+        first = c.count("first_k_dense_replace", 1)
+        c = Config({**c.given, "first_k_dense_replace": first}, c.file, c.kind, c.prefix, c.notes)
     follow = _deepseek_follow(c, "shared-sigmoid")
     return decoder(c, blocks(c, [{"latent_attention": latent(c)}] * c.layers(), follow))
 
@@ -285,7 +288,11 @@ def mimo_v2(c: Config) -> Fields:
     count = c.layers()
     hybrid = c.entries("hybrid_layer_pattern", count)
     usual = every(6)
-    local = [bool(one) for one in hybrid] if hybrid else is_local(c, count, lambda i: usual(i - 1))
+    local = (
+        [bool(one) for one in hybrid]
+        if hybrid
+        else is_local(c, count, lambda i: usual(i - 1) and i < count - 1)
+    )
     full = attention(c, value_size=c.whole("v_head_dim"))
     heads = c.first("swa_num_attention_heads", "num_attention_heads")
     near = {
@@ -303,7 +310,40 @@ def mimo_v2(c: Config) -> Fields:
     return decoder(c, blocks(c, mixers, _deepseek_follow(c, "shared-sigmoid")))
 
 
-@model_type("minimax_m2", "minimax_m3_vl_text")
+@model_type("minimax_m3_vl_text")
+def minimax_m3(c: Config) -> Fields:
+    """MiniMax-M3: blocks of keys that scores choose, norms of heads, shared experts."""
+    _further(c)
+    c.only("attention_output_gate", False)
+    count = c.layers()
+    full = attention(c, head_norm=True)
+    near, sparse = dict(full), [False] * count
+    if c.found("sparse_attention_config"):
+        of = c.part("sparse_attention_config")
+        near["window"] = of.whole("sparse_topk_blocks") * of.whole("sparse_block_size")
+        chosen = of.entries("sparse_attention_freq", count) or [1] * count
+        sparse = [bool(one) for one in chosen]
+        c.note("the scores by which it chooses blocks of keys are left out")
+    mixers = [{"attention": near if one else full} for one in sparse]
+    mixed = c.entries("moe_layer_freq", count) or [1] * count
+    follow = _mixture(
+        c,
+        "num_local_experts",
+        "num_experts_per_tok",
+        "intermediate_size",
+        scores="shared-sigmoid",
+        shared=c.count("n_shared_experts"),
+        scale=c.number("routed_scaling_factor", 1.0),
+    )
+    dense = {
+        "width": c.whole("dense_intermediate_size", c.whole("intermediate_size")),
+        "activation": "swiglu",  # clamped, which is not counted
+        "bias": False,
+    }
+    return decoder(c, blocks(c, mixers, [follow if one else dense for one in mixed]))
+
+
+@model_type("minimax_m2")
 def minimax_m2(c: Config) -> Fields:
     """MiniMax-M2: norms of queries and keys as a whole."""
     _further(c)

@@ -32,7 +32,7 @@ def _text(c: Config, name: str = "text_config", usual: str = "") -> Fields:
     if reader is None:
         raise inner.fail("model_type", f"the text's model type {inner.kind!r} is not known")
     fields = reader(inner)
-    if "tie_word_embeddings" in c.given:
+    if c.found("tie_word_embeddings") is not None:  # the whole's word counts, not the text's
         fields["tied"] = c.flag("tie_word_embeddings")
     return fields
 
@@ -173,7 +173,7 @@ def qwen2_5_omni(c: Config) -> Fields:
         "positions": 0,  # they are waves, which have no weights
         "pool_before_norm": 2,
         "projector": [{"width": out}],
-        "unread": 2 * inner.part("audio_config").whole("d_model"),
+        "unread": 2 * out,  # vectors for the ends of a piece of sound
     }
     image = _qwen2_tower(inner.part("vision_config"), second=True)
     return _seen(c, text, image, sound)
@@ -206,7 +206,7 @@ def _spectrum_tower(c: Config) -> Fields:
     out = c.whole("output_dim", hidden)
     return {
         "name": "audio",
-        "rows": 2 * c.whole("max_source_positions"),
+        "rows": 2 * c.whole("max_source_positions", 1500),
         "features": mels,
         "stem": [inner] * 3,
         "planes": 2,
