@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         load_node,
     )
     from ridgeline.hardware.components import ComponentEstimate, component, scale_node
+    from ridgeline.input_files import load
     from ridgeline.kernels.fusion.schedule import fuse
     from ridgeline.kernels.single_op import conv, gemm
     from ridgeline.kernels.systolic.gemm import gemm_cycles
@@ -76,6 +77,7 @@ _HOME = {
     "gemm": "kernels.single_op",
     "gemm_cycles": "kernels.systolic.gemm",
     "import_design": "study.import_design",
+    "load": "input_files",
     "load_cluster": "network.resolve",
     "load_device": "hardware",
     "load_energy_table": "hardware",
@@ -125,6 +127,7 @@ __all__ = [
     "gemm",
     "gemm_cycles",
     "import_design",
+    "load",
     "load_cluster",
     "load_device",
     "load_energy_table",

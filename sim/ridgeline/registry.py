@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from ridgeline import plugins
@@ -59,6 +60,8 @@ class Registry(Mapping[K, T], Generic[K, T]):
         """
 
         def put(thing: T) -> T:
+            if not self._complete and not _caller().f_globals["__name__"].startswith(_PACKAGE):
+                self._load()  # what ships comes first, so that a plug-in is told of a taken name
             if name in self._things:
                 raise RidgelineError(
                     f"{self._what} {_text(name)!r} is registered twice: in "
@@ -139,25 +142,35 @@ def takes(thing: Any, what: str, *parameters: str) -> None:
         raise RidgelineError(f"{expected}, found {thing!r}; in {_said(_place())}")
     try:
         found = inspect.signature(thing)
+    except ValueError:  # of a built-in that tells nothing
+        return
+    try:
         found.bind(*parameters)
     except TypeError as error:
         raise RidgelineError(f"{expected}, found one of {found}; in {_said(_place())}") from error
 
 
-def _place() -> tuple[str, int]:
-    """Return the file and line where something is registered: that of the caller of `put`."""
+def _caller() -> FrameType:
+    """Return the frame in which something is registered: that of the caller of `put`."""
     frame = inspect.currentframe()
     while frame is not None:
         if frame.f_globals.get("__name__") != __name__ and frame.f_code.co_name not in _DECORATORS:
-            return frame.f_code.co_filename, frame.f_lineno
+            return frame
         frame = frame.f_back
-    return "?", 0
+    raise RuntimeError("no frame")  # pragma: no cover - there is always one
+
+
+def _place() -> tuple[str, int]:
+    """Return the file and line where something is registered."""
+    frame = _caller()
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def _said(place: tuple[str, int]) -> str:
     return f"{place[0]}:{place[1]}"
 
 
+_PACKAGE = f"{__name__.partition('.')[0]}."
 _DECORATORS = frozenset({"put", "optimizer"})
 """Names of the functions of decorators, by which the place is found where one is used."""
 
