@@ -19,8 +19,6 @@ settings.load_profile("repeatable")
 # would not be seen: the cache is named by all of them, as the package's is by its sources.
 _ORACLES = sorted((Path(__file__).parent / "oracles").glob("*.py"))
 _NAMED = hashlib.blake2b(b"".join(path.read_bytes() for path in _ORACLES), digest_size=6)
-# Two processes that compile one kernel for two signatures at once can overwrite each other's entry
-# in numba's cache: each worker has a cache of its own.
-_WORKER = os.environ.get("PYTEST_XDIST_WORKER", "alone")
 _BASE = os.environ.get("RIDGELINE_CACHE_DIR") or Path.home() / ".cache" / "ridgeline"
-os.environ["RIDGELINE_CACHE_DIR"] = str(Path(_BASE, _WORKER, _NAMED.hexdigest()))
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers have the environment of who starts them
+    os.environ["RIDGELINE_CACHE_DIR"] = str(Path(_BASE, "tests", _NAMED.hexdigest()))
