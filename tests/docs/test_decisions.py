@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "decisions"
 PAGES = {path.name: path.read_text("utf-8") for path in sorted(FOLDER.glob("[0-9]*.md"))}
 INDEX = (FOLDER / "README.md").read_text("utf-8")
-MOST_LINKS = 3  # of one page of docs/: a reader is not sent through a history
+MOST_LINKS = 4  # of one page of docs/: a reader is not sent through a history
 
 
 def test_the_index_has_every_decision_once_with_its_title() -> None:
