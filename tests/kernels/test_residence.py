@@ -14,7 +14,7 @@ import ridgeline as rl
 from machines import write_machine
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels import price
-from ridgeline.kernels.cache_residency import keeping, passing, residence
+from ridgeline.kernels.cache_residency import keeping, last_touched, passing, residence
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.liveness import STATIC_ROLES, lifetimes, storages
 from ridgeline.workload.model import load_model
@@ -36,29 +36,41 @@ def mlp(batch: int, widths: list[int], optimizer: str = "sgd") -> Graph:
 def slow(
     graph: Graph, capacity: float, staying: frozenset[str] = frozenset()
 ) -> list[tuple[int, ...]]:
+    """See `slow_touches`."""
+    return slow_touches(graph, capacity, staying)[0]
+
+
+def slow_touches(
+    graph: Graph, capacity: float, staying: frozenset[str] = frozenset()
+) -> tuple[list[tuple[int, ...]], list[list[int]]]:
     """Play three steps over a list of blocks, the last touched at the end; inputs are new.
 
-    Of `staying` weights no block is touched: they are there, but for updates.
+    Of `staying` weights no block is touched: they are there, but for updates. Also returned is the
+    op of the last step that touched each operand's memory last; -1: of a step before, or none.
     """
     storage, spans = storages(graph), lifetimes(graph)
-    blocks: list[list[object]] = []  # [owner or None, bytes]
+    blocks: list[list[object]] = []  # [owner or None, bytes, step, op]
     freed: list[list[object]] = []
     found: list[tuple[int, ...]] = []
-    for _ in range(3):
-        found = []
+    since: list[list[int]] = []
+    for number in range(3):
+        found, since = [], []
         for i, op in enumerate(graph.ops):
-            here = []
+            here: list[int] = []
+            before: list[int] = []
             for name in (*op.inputs, *op.outputs):
                 root, size = storage[name], float(graph.tensors[name].bytes)
                 if root in staying:
                     here.append(int(op.pass_ is Pass.UPDATE))
+                    before.append(-1)
                     continue
                 mine = next((b for b in blocks if b[0] == root), None)
                 if mine is not None:
                     at = blocks.index(mine)
                     depth = size + sum(b[1] for b in blocks[at + 1 :])
-                    blocks.remove(mine)
-                    blocks.append([root, max(size, mine[1])])
+                    blocks.pop(at)
+                    blocks.append([root, max(size, mine[1]), number, i])
+                    before.append(mine[3] if mine[2] == number else -1)
                     here.append(int(depth > capacity))
                     continue
                 missing, places = size, []
@@ -71,9 +83,12 @@ def slow(
                     if block[1] == 0:
                         freed.pop()
                 depth = float("inf")
+                before.append(-1)
                 if missing == 0 and places:
+                    _, _, step, by = blocks[min(places)]
+                    before[-1] = by if step == number else -1
                     depth = size + sum(b[1] for b in blocks[min(places) + 1 :])
-                blocks.append([root, size])
+                blocks.append([root, size, number, i])
                 here.append(int(depth > capacity or graph.tensors[root].role is Role.INPUT))
             for root, (_, last) in spans.items():
                 if last == i and graph.tensors[root].role not in STATIC_ROLES:
@@ -82,7 +97,8 @@ def slow(
                             block[0] = None
                             freed.append(block)
             found.append(tuple(here))
-    return found
+            since.append(before)
+    return found, since
 
 
 def compulsory(graph: Graph) -> float:
@@ -106,8 +122,11 @@ def test_as_a_list_of_blocks_has_it(
     batch: int, widths: list[int], optimizer: str, capacity: int
 ) -> None:
     graph = mlp(batch, widths, optimizer)
-    fast = residence(graph, device(f"{capacity} KiB")).found
-    assert [fast[id(op)] for op in graph.ops] == slow(graph, capacity * 1024.0)
+    machine = device(f"{capacity} KiB")
+    fast = residence(graph, machine).found
+    found, since = slow_touches(graph, capacity * 1024.0)
+    assert [fast[id(op)] for op in graph.ops] == found
+    assert last_touched(graph, machine) == since
 
 
 @settings(max_examples=25, deadline=None)

@@ -24,13 +24,15 @@ def fuse_(
     precision: str | None = None,
     objective: str = "time",
     longest: Whole = 12,
+    training: Annotated[bool, Parameter(negative="")] = False,
     set_: DeviceFields = (),
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Find which layers of a network in inference are fused, so that rows between stay on chip.
+    """Find which layers of a network are fused, so that rows between stay on chip.
 
     Groups of consecutive ops are computed some rows at a time, each op behind the one before. Of
-    all cuts of the network into groups the best is found; layer by layer is one of them.
+    all cuts of the network into groups and single ops the best is found; layer by layer, and whole
+    tensors kept on chip between ops, are among them.
 
     Parameters
     ----------
@@ -46,6 +48,8 @@ def fuse_(
         What is least: time, energy, or bytes of far memory.
     longest
         Ops of a group, at most.
+    training
+        Fuse a training step; without it, inference.
     set_
         Another value of a field of the device, "device.memory.l2.capacity=8 MiB"; may be given
         often.
@@ -65,7 +69,7 @@ def fuse_(
         raise ConfigError("a recorded execution is not divided into layers", file=model)
     found = fuse(
         network, machine, batch=batch, precision=precision or _usual_precision(machine),
-        objective=objective, longest=longest,
+        objective=objective, longest=longest, training=training,
     )  # fmt: skip
     if json:
         print_json(found.to_dict())
@@ -91,15 +95,25 @@ def _print(found: FusedSchedule) -> None:
         f"{show(found.room_bytes, 'B')}",
         soft_wrap=True,
     )
-    total, apart = found.total, found.layer_by_layer
-    head = plain_table({"": "left", "fused": "right", "layer by layer": "right", "ratio": "right"})
-    for name, fused, alone, unit in (
-        ("time", total.time_s, apart.time_s, "s"),
-        ("energy", total.energy_j, apart.energy_j, "J"),
-        (f"{found.device.far_memory} traffic", total.far_bytes, apart.far_bytes, "B"),
-    ):
-        ratio = f"{fused / alone:.3f}" if alone else ""
-        head.add_row(name, show(fused, unit, 4), show(alone, unit, 4), ratio)
+    total, apart, whole = found.total, found.layer_by_layer, found.kept_whole
+    head = plain_table(
+        {
+            "": "left", "fused": "right", "layer by layer": "right", "ratio": "right",
+            "tensors kept whole": "right", "ratio ": "right",
+        }
+    )  # fmt: skip
+    for name, fused, alone, kept, unit in (
+        ("time", total.time_s, apart.time_s, whole.time_s, "s"),
+        ("energy", total.energy_j, apart.energy_j, whole.energy_j, "J"),
+        (
+            f"{found.device.far_memory} traffic", total.far_bytes, apart.far_bytes,
+            whole.far_bytes, "B",
+        ),
+    ):  # fmt: skip
+        row = [name, show(fused, unit, 4)]
+        for other in (alone, kept):
+            row += [show(other, unit, 4), f"{fused / other:.3f}" if other else ""]
+        head.add_row(*row)
     screen.print(head)
     table = plain_table(
         {
