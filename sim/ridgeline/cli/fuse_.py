@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from ridgeline.hardware.device import Device
     from ridgeline.kernels.fusion.groups import FusedGroup
     from ridgeline.kernels.fusion.schedule import FusedSchedule
+
+_MOST_ROWS = 8  # of a table, of ops that are not fused
 
 
 def fuse_(
@@ -85,6 +88,7 @@ def _usual_precision(device: Device) -> str:
 
 
 def _print(found: FusedSchedule) -> None:
+    from ridgeline.kernels.fusion.groups import together
     from ridgeline.report.tables import plain_table
     from ridgeline.units import show
 
@@ -122,15 +126,17 @@ def _print(found: FusedSchedule) -> None:
             "of roofline": "right",
         }
     )  # fmt: skip
-    for group in found.groups:
-        ops = found.graph.ops[group.first : group.end]
+    for groups in _rows(found):
+        group, end = groups[0], groups[-1].end
+        ops = found.graph.ops[group.first : end]
         name = ops[0].name if len(ops) == 1 else f"{ops[0].name} .. {ops[-1].name}"
-        roof = found.roofline(group)
-        cost = group.cost
+        if len(groups) > 1:
+            group = together(groups)
+        roof, cost = found.roofline(group), group.cost
         table.add_row(
             name,
             str(len(ops)),
-            str(group.rows) if group.rows else "all",
+            str(group.rows) if group.rows else "one by one" if len(groups) > 1 else "all",
             show(group.held_bytes, "B") if group.rows else "-",
             show(cost.far_bytes, "B"),
             show(cost.time_s, "s"),
@@ -139,13 +145,22 @@ def _print(found: FusedSchedule) -> None:
             f"{roof['flop_per_s'] / reach:.1%}" if (reach := roof["attainable_flop_per_s"]) else "",
         )
     screen.print(table)
-    for group, end in zip(found.groups, found.ends, strict=True):
+    for group, why in zip(found.groups, found.ends, strict=True):
         if group.end - group.first > 1:
             last = found.graph.ops[group.end - 1].name
             how = f"{group.halo}, weights {group.weights}"
             if group.cores > 1:
                 how = f"{_cores_of(found, group)}, {how}"
-            screen.print(f"group to {last}: {how}; ends: {end}", soft_wrap=True)
+            screen.print(f"group to {last}: {how}; ends: {why}", soft_wrap=True)
+
+
+def _rows(found: FusedSchedule) -> list[list[FusedGroup]]:
+    """List the groups of each row of the table: many ops that are not fused share one."""
+    rows: list[list[FusedGroup]] = []
+    for fused, groups in itertools.groupby(found.groups, lambda group: group.rows > 0):
+        each = list(groups)
+        rows += [each] if not fused and len(each) > _MOST_ROWS else [[group] for group in each]
+    return rows
 
 
 def _cores_of(found: FusedSchedule, group: FusedGroup) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -350,6 +350,15 @@ class FusionPricer:
         energy = op_energy_j(cost, self.device)
         far_bytes = cost.traffic_bytes.get(self.device.far_memory, 0.0)
         return FusedPiece(time_s, energy["total"] - energy["static"], far_bytes)
+
+
+def together(groups: Sequence[FusedGroup]) -> FusedGroup:
+    """Return groups that follow each other as one, which takes what they take together."""
+    first, last = groups[0], groups[-1]
+    cost = GroupCost(*(math.fsum(part) for part in zip(*(g.cost for g in groups), strict=True)))
+    flops = math.fsum(group.flops for group in groups)
+    held = max(group.held_bytes for group in groups)
+    return replace(first, end=last.end, held_bytes=held, flops=flops, cost=cost)
 
 
 def stored_bytes(region: FusedRegion) -> list[float]:

@@ -162,29 +162,31 @@ def windows(op: Op, graph: Graph) -> tuple[RowWindow | None, ...] | None:
 
     None altogether: the op cannot be cut into rows.
     """
-    tensors, batch = graph.tensors, graph.batch
     if op.pass_ not in _CUT or (makes_sums(op) and not op.inputs):
         return None
     out = by_rows_of(op, graph)
-    if out.shape[:1] != (batch,) or out.role in WHOLE:
-        return None
-    if any(tensors[name].shape[:1] != (batch,) for name in rows_written(op, graph)):
+    written = [out, *(graph.tensors[name] for name in rows_written(op, graph))]
+    if any(not _has_rows(tensor, graph) for tensor in written):
         return None
     if op.kind not in _BY_TOKEN and any(n != 1 for n in (*op.input_passes, *op.output_passes)):
         return None  # statistics over all rows, or a part of a table
     found: list[RowWindow | None] = []
     for place, name in enumerate(op.inputs):
-        tensor = tensors[name]
+        tensor = graph.tensors[name]
         if tensor.role in WHOLE:
             found.append(None)
             continue
-        if tensor.shape[:1] != (batch,) or tensor.role is Role.HOST:
-            return None
-        window = _window(op, place, tensor.shape, out.shape, graph)
+        window = None
+        if _has_rows(tensor, graph):
+            window = _window(op, place, tensor.shape, out.shape, graph)
         if window is None:
             return None
         found.append(window)
     return tuple(found)
+
+
+def _has_rows(tensor: Tensor, graph: Graph) -> bool:
+    return tensor.shape[:1] == (graph.batch,) and tensor.role not in WHOLE | {Role.HOST}
 
 
 def rows_written(op: Op, graph: Graph) -> list[str]:
@@ -236,20 +238,28 @@ def _of_product(
     rows, of_out = map(rows_of, shapes)
     if op.kind not in _PRODUCTS or op.sequential or op.launched or "columns" in dict(op.attrs):
         return None
-    if makes_sums(op):
-        summed = op.kind == "gemm" and (loops.batch, loops.k) == (1, graph.batch * of_out)
-        return RowWindow() if summed and rows == of_out else None
-    if op.pass_ is Pass.INPUT_GRADIENT and op.kind != "gemm":
+    if op.pass_ is not Pass.FORWARD and op.kind != "gemm":
         return None
+    if makes_sums(op):
+        summed = (loops.batch, loops.k) == (1, graph.batch * of_out)
+        return RowWindow() if summed and rows == of_out else None
+    return _of_rows(op, loops, place, (rows, of_out), graph)
+
+
+def _of_rows(
+    op: Op, loops: Gemm, place: int, rows: tuple[int, int], graph: Graph
+) -> RowWindow | None:
+    """Return the window of an operand with some rows, of a product with some rows of results."""
+    own_rows, of_out = rows
     own, total = loops.m, loops.m * loops.batch
     if (total if op.kind == "gemm" else own * graph.batch) != graph.batch * of_out:
         return None
     if op.kind == "gemm" and loops.batch not in (1, graph.batch):
         return None
-    every = RowWindow(rows, 0, 0)
+    every = RowWindow(own_rows, 0, 0)
     if place == 1 or (place == 2 and op.kind == "flash-attention"):
         return every if op.kind != "gemm" else None
-    return RowWindow() if rows == of_out else every
+    return RowWindow() if own_rows == of_out else every
 
 
 def _of_vector_gradient(op: Op, shape: tuple[int, ...], out: tuple[int, ...]) -> RowWindow | None:

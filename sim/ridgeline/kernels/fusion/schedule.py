@@ -21,7 +21,7 @@ import numpy as np
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
-from ridgeline.kernels.fusion.groups import FusedGroup, FusionPricer, GroupCost
+from ridgeline.kernels.fusion.groups import FusedGroup, FusionPricer, GroupCost, together
 from ridgeline.kernels.fusion.pipelined import Incumbent, PipelinedPricer, Size, core_counts
 from ridgeline.kernels.fusion.training_order import fusing_order
 from ridgeline.units import show
@@ -67,7 +67,7 @@ class FusedSchedule:
     @property
     def total(self) -> GroupCost:
         """What all groups take together."""
-        return _sum_of(self.groups)
+        return together(self.groups).cost
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schedule as plain data; sizes in bytes, seconds, joules, FLOP."""
@@ -192,8 +192,8 @@ def fuse(
         cast("Objective", objective),
         tuple(groups),
         tuple(_why(pricer, group, len(graph.ops), longest) for group in groups),
-        _sum([pricer.alone(at, at + 1)[0].cost for at in range(len(graph.ops))]),
-        _sum_of(pricer.alone(0, len(graph.ops))),
+        together([pricer.alone(at, at + 1)[0] for at in range(len(graph.ops))]).cost,
+        together(pricer.alone(0, len(graph.ops))).cost,
     )
 
 
@@ -211,10 +211,12 @@ def _best(
         columns = np.array([size(GroupCost(*column)) for column in np.eye(totals.shape[1])]).T
         sums = np.array(best) + totals @ columns.T
         stretch = pricer.alone(int(np.lexsort(sums.T[::-1])[0]), end)
-        found = [(_after(best[stretch[0].first], size(_sum_of(stretch))), stretch)]
+        found = [(_after(best[stretch[0].first], size(together(stretch).cost)), stretch)]
         for first in range(max(0, end - longest), end):
-            for group in pricer.groups(first, end):
-                found.append((_after(best[first], size(group.cost)), [group]))
+            found += [
+                (_after(best[first], size(group.cost)), [group])
+                for group in pricer.groups(first, end)
+            ]
         chosen = min(found, key=lambda each: each[0])
         for first in range(end - 2, max(0, end - longest) - 1, -1):
             for cores in pipelined:
@@ -236,10 +238,6 @@ def _after(before: Size, more: Size) -> Size:
     return a, b, c
 
 
-def _sum_of(groups: Sequence[FusedGroup]) -> GroupCost:
-    return _sum([group.cost for group in groups])
-
-
 def _why(pricer: FusionPricer, group: FusedGroup, ops: int, longest: int) -> str:
     """Say why the op behind a group is not in it."""
     if group.end == ops:
@@ -259,7 +257,3 @@ def _why(pricer: FusionPricer, group: FusedGroup, ops: int, longest: int) -> str
             f"for {show(pricer.room_bytes, 'B')}"
         )
     return f"with {op.name} it is no better"
-
-
-def _sum(costs: list[GroupCost]) -> GroupCost:
-    return GroupCost(*(math.fsum(column) for column in zip(*costs, strict=True)))

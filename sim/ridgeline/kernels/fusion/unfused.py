@@ -10,6 +10,7 @@ step before has left on chip.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
@@ -101,12 +102,14 @@ class UnfusedStretches:
         """Return the spans of first ops for which an op finds the same operands."""
         marks = {0, at + 1} | {since + 1 for since in self.since[at] if 0 <= since < at}
         places = sorted(marks)
-        return list(zip(places, places[1:], strict=False))
+        return list(itertools.pairwise(places))
 
     def _price_all(self) -> None:
         """Price every op in every way that it can find its operands, all together."""
         ops = len(self.graph.ops)
-        wanted = {(at, found) for at, found in enumerate(self.found) if self.again}
+        wanted: set[tuple[int, Found | None]] = {
+            (at, found) for at, found in enumerate(self.found) if self.again
+        }
         for at, untils in enumerate(self.until):
             ends = {at + 1, ops, *(int(u) + 1 for u in untils if at <= u < ops)}
             for first, _ in self._firsts(at):
