@@ -12,6 +12,7 @@ import argparse
 import csv
 import json
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,12 +20,13 @@ from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+from oracles.systolic_registers import register_level_product
 from ridgeline.hardware import load_device
 from ridgeline.hardware.scalesim import read_config
 from ridgeline.kernels.systolic import gemm_cycles, scalesim_product
 from ridgeline.kernels.systolic.device import arrays_of
 from ridgeline.kernels.systolic.partition import best_partition
-from ridgeline.kernels.systolic.registers import register_level_product
 from ridgeline.kernels.systolic.scalesim_files import read_topology
 from ridgeline.kernels.systolic.scalesim_report import layer_reports, report_files
 from ridgeline.workload.graph import Conv

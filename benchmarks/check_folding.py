@@ -1,22 +1,28 @@
 """Random plans on shipped machines and on random fabrics: folded ranks against every rank.
 
-``python benchmarks/check_folding.py [machines|fabrics|faults|kinds] [CASES [SEED]]`` draws a plan
-and a machine (shipped; made up; shipped with slow ranks and broken links; of two kinds of nodes),
-simulates the step with one rank of each class of equivalent ones and with every rank, and compares
-time, energy, traffic and memory. It prints every case that differs by more than 1e-9, with its
-seed, how many classes there were, and the cases whose manifest says that they were not exact. The
-exit status is 1 if a case differs and does not say so.
+``python benchmarks/check_folding.py [machines|fabrics|faults|kinds] [CASES [SEED [LOG]]]`` draws a
+plan and a machine (shipped; made up; shipped with slow ranks and broken links; of two kinds of
+nodes), simulates the step with one rank of each class of equivalent ones and with every rank, and
+compares time, energy, traffic and memory. It prints every case that differs by more than 1e-9, how
+many classes there were, and the cases whose manifest says that they were not exact. The exit status
+is 1 if a case differs and does not say so.
+
+Every case has a seed of its own, and small cases come first: of 100, 70 have at most 32 devices, 20
+at most 64, 8 at most 512, and 2 of made-up fabrics at most 4,096. With a LOG, a file of one JSON
+object a line, a run that was stopped goes on behind the last case of the log, and the summary is of
+all of them. CASES counts those that both simulations accept.
 """
 
 from __future__ import annotations
 
 import collections
+import json
 import math
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -72,20 +78,21 @@ SAME = 1e-9
 DEGREES = (1, 2, 2, 4, 4, 8, 16, 32)
 
 
-def numbers(rng: random.Random, most: int) -> dict[str, int]:
-    """Draw degrees whose product is at most so many devices."""
+def numbers(rng: random.Random, least: int, most: int) -> dict[str, int]:
+    """Draw degrees whose product is so many devices."""
+    degrees = [*DEGREES, *(64, 128, 256) * (most > 64)]
     while True:
-        found = {name: rng.choice(DEGREES) for name in ("data", "tensor", "pipeline")}
+        found = {name: rng.choice(degrees) for name in ("data", "tensor", "pipeline")}
         found["tensor"] = min(found["tensor"], 8)
         found["pipeline"] = min(found["pipeline"], 8)
         found["context"] = rng.choice((1, 1, 1, 2, 4))
-        if 2 <= math.prod(found.values()) <= most:
+        if least <= math.prod(found.values()) <= most:
             return found
 
 
-def plan_of(rng: random.Random, most: int) -> ResolvedPlan:
+def plan_of(rng: random.Random, most: int, least: int = 2) -> ResolvedPlan:
     """Draw a plan."""
-    fields: dict[str, Any] = dict(numbers(rng, most))
+    fields: dict[str, Any] = dict(numbers(rng, min(least, most), most))
     order = ["tensor", "context", "data", "pipeline"]
     rng.shuffle(order)
     usual = rng.random() < 0.5
@@ -117,8 +124,8 @@ def plan_of(rng: random.Random, most: int) -> ResolvedPlan:
     return ResolvedPlan(**own, stack=stack)
 
 
-def fabric_of(rng: random.Random) -> tuple[str, str]:
-    """Draw a node and a cluster, as text of their files."""
+def fabric_of(rng: random.Random, most: int) -> tuple[str, str]:
+    """Draw a node and a cluster of at least so many devices, as text of their files."""
     count = rng.choice((1, 2, 4, 4, 8))
     n_switches = rng.choice((0, 1, 1, 2)) if count > 1 else 0
     n_nics = rng.choice([n for n in (1, 2, 4, 8) if n <= count])
@@ -148,18 +155,21 @@ def fabric_of(rng: random.Random) -> tuple[str, str]:
         f"  slot: {{bandwidth: {speed['slot']} GB/s, latency: 1 us, energy: link}}",
         "components:", *parts, "links:", *links,
     ])  # fmt: skip
+    large = most > 64
     kind = rng.choice(("fat-tree", "rail-optimised", "dragonfly", "torus", "mesh", "switch"))
     fabric = [f"  kind: {kind}", "  link: cable"]
     if kind in {"fat-tree", "rail-optimised"}:
-        fabric.append(f"  radix: {rng.choice((4, 8, 16))}\n  levels: 3")
+        fabric.append(f"  radix: {rng.choice((16, 32, 64) if large else (4, 8, 16))}\n  levels: 3")
         fabric.append(f"  oversubscription: {rng.choice((1, 1, 3))}")
         fabric.append(f"  routing: {rng.choice(('shortest', 'ecmp', 'up-down'))}")
     if kind == "dragonfly":
-        fabric.append("  shape: [2, 4, 2]")
+        fabric.append(f"  shape: {[4, 8, 4] if large else [2, 4, 2]}")
     if kind in {"torus", "mesh"}:
-        fabric.append(f"  shape: {rng.choice(([64], [8, 8], [4, 4, 4], [4, 8, 2]))}")
+        shapes = ([512], [16, 32], [8, 8, 8]) if large else ([64], [8, 8], [4, 4, 4], [4, 8, 2])
+        fabric.append(f"  shape: {rng.choice(shapes)}")
     cluster = "\n".join([
-        "kind: cluster\nname: cluster\nnode: node.yaml\nmax_nodes: 64\nenergy_table: energy.yaml",
+        f"kind: cluster\nname: cluster\nnode: node.yaml\nmax_nodes: {512 if large else 64}",
+        "energy_table: energy.yaml",
         "link_types:",
         f"  cable: {{bandwidth: {speed['cable']} GB/s, latency: 2 us, energy: link}}",
         "fabric:", *fabric,
@@ -167,63 +177,59 @@ def fabric_of(rng: random.Random) -> tuple[str, str]:
     return node, cluster
 
 
-def machines(rng: random.Random, folder: Path) -> Iterator[Cluster]:
-    """Yield shipped machines in turn."""
-    known = [*names("clusters"), *names("nodes")]
-    rng.shuffle(known)
+def machine(rng: random.Random, folder: Path, most: int) -> Cluster:
+    """Return a shipped machine."""
     while True:
-        for name in known:
-            try:
-                cluster = load_cluster(name)
-            except RidgelineError:
-                continue
-            if cluster.max_devices > 1:
-                yield cluster
+        try:
+            cluster = load_cluster(rng.choice([*names("clusters"), *names("nodes")]))
+        except RidgelineError:
+            continue
+        if cluster.max_devices > 1:
+            return cluster
 
 
-def fabrics(rng: random.Random, folder: Path) -> Iterator[Cluster]:
-    """Yield random ones."""
+def fabric(rng: random.Random, folder: Path, most: int) -> Cluster:
+    """Return a random one."""
     (folder / "energy.yaml").write_text(ENERGY)
     (folder / "device.yaml").write_text(DEVICE)
-    while True:
-        node, cluster = fabric_of(rng)
-        (folder / "node.yaml").write_text(node)
-        (folder / "cluster.yaml").write_text(cluster)
-        yield load_cluster(str(folder / "cluster.yaml"))
+    node, cluster = fabric_of(rng, most)
+    (folder / "node.yaml").write_text(node)
+    (folder / "cluster.yaml").write_text(cluster)
+    return load_cluster(str(folder / "cluster.yaml"))
 
 
-def faulty(rng: random.Random, folder: Path) -> Iterator[Cluster]:
-    """Yield shipped machines with something wrong."""
-    for cluster in machines(rng, folder):
-        links = [*cluster.link_types, *cluster.nodes.link_types]
-        lines = [f"rank {rng.randrange(16)} slow {rng.choice((1.5, 3))}"]
+def faulty(rng: random.Random, folder: Path, most: int) -> Cluster:
+    """Return a shipped machine with something wrong."""
+    cluster = machine(rng, folder, most)
+    links = [*cluster.link_types, *cluster.nodes.link_types]
+    lines = [f"rank {rng.randrange(16)} slow {rng.choice((1.5, 3))}"]
+    if links:
         lines.append(f"link {rng.choice(links)} {rng.choice(('down', 'slow 0.5'))}")
-        yield cluster.model_copy(update={"faults": tuple(rng.sample(lines, rng.choice((1, 2))))})
+    chosen = rng.sample(lines, rng.randint(1, len(lines)))
+    return cluster.model_copy(update={"faults": tuple(chosen)})
 
 
-def kinds(rng: random.Random, folder: Path) -> Iterator[Cluster]:
-    """Yield random fabrics that join two kinds of nodes with devices of their own."""
+def kinds(rng: random.Random, folder: Path, most: int) -> Cluster:
+    """Return a random fabric that joins two kinds of nodes with devices of their own."""
     (folder / "energy.yaml").write_text(ENERGY)
     (folder / "device.yaml").write_text(DEVICE)
     slow = DEVICE.replace("name: device", "name: slow").replace("10 TFLOP/s", "4 TFLOP/s")
     (folder / "slow.yaml").write_text(slow.replace("1 TB/s", "700 GB/s"))
-    while True:
-        node, cluster = fabric_of(rng)
-        other = fabric_of(rng)[0].replace("device: device.yaml", "device: slow.yaml")
-        (folder / "node.yaml").write_text(node)
-        (folder / "other.yaml").write_text(other.replace("name: node", "name: other", 1))
-        counts = [rng.choice((1, 2, 4, 8)) for _ in range(2)]
-        groups = [f"  - {{node: {name}.yaml, count: {n}}}" for name, n in
-                  zip(rng.sample(("node", "other"), 2), counts, strict=True)]  # fmt: skip
-        text = cluster.replace("node: node.yaml\nmax_nodes: 64", "\n".join(["groups:", *groups]))
-        (folder / "cluster.yaml").write_text(text)
-        try:
-            yield load_cluster(str(folder / "cluster.yaml"))
-        except RidgelineError:
-            continue
+    node, cluster = fabric_of(rng, 64)
+    other = fabric_of(rng, 64)[0].replace("device: device.yaml", "device: slow.yaml")
+    (folder / "node.yaml").write_text(node)
+    (folder / "other.yaml").write_text(other.replace("name: node", "name: other", 1))
+    counts = [rng.choice((1, 2, 4, 8)) for _ in range(2)]
+    groups = [f"  - {{node: {name}.yaml, count: {n}}}" for name, n in
+              zip(rng.sample(("node", "other"), 2), counts, strict=True)]  # fmt: skip
+    text = cluster.replace("node: node.yaml\nmax_nodes: 64", "\n".join(["groups:", *groups]))
+    (folder / "cluster.yaml").write_text(text)
+    return load_cluster(str(folder / "cluster.yaml"))
 
 
-DRAWN = {"machines": machines, "fabrics": fabrics, "faults": faulty, "kinds": kinds}
+DRAWN: dict[str, Callable[[random.Random, Path, int], Cluster]] = {
+    "machines": machine, "fabrics": fabric, "faults": faulty, "kinds": kinds,
+}  # fmt: skip
 
 
 def difference(folded: Result, whole: Result) -> float:
@@ -245,46 +251,88 @@ def models(folder: Path) -> list[Model]:
     return found
 
 
-def check(draw: str, cases: int, seed: int) -> int:
-    """Compare so many cases; return how many differ without saying so."""
+def most_devices(draw: str, share: float) -> int:
+    """Return how many devices a case has at most, at a share of the way through the cases."""
+    if share < 0.7:
+        return 32
+    if share < 0.9 or draw in {"faults", "kinds"}:
+        return 64
+    return 4096 if share >= 0.98 and draw == "fabrics" else 512
+
+
+def compared(
+    networks: list[Model], folder: Path, draw: str, seed: str, most: int
+) -> dict[str, Any]:
+    """Draw a case and simulate it twice; return what its line of the log says."""
     rng = random.Random(seed)
-    folder = Path(tempfile.mkdtemp())
-    networks, found = models(folder), DRAWN[draw](rng, folder)
-    classes: collections.Counter[str] = collections.Counter()
-    compared = wrong = 0
-    begin = time.monotonic()
-    while compared < cases:
-        cluster, network = next(found), rng.choice(networks)
-        plan = plan_of(rng, min(512 if draw == "machines" else 64, cluster.max_devices))
+    network = rng.choice(networks)
+    try:
+        cluster = DRAWN[draw](rng, folder, most)
+        plan = plan_of(rng, min(most, cluster.max_devices), least=most // 8 if most > 64 else 2)
         if cluster.is_mixed and plan.devices < cluster.max_devices // 2:
-            continue  # likely of one kind
-        try:
-            folded = simulate(network, cluster, plan)
-            whole = simulate(network, cluster, plan, fold=False)
-        except RidgelineError as error:
-            classes[f"refused: {str(error)[:40]}"] += 1
-            continue
-        compared += 1
-        ranks = folded.manifest["ranks"]
-        says = ranks.get("slowest_stands_for_all", False)
-        per_stage = ranks["simulated"] // plan.pipeline
-        classes["bound" if says else f"{min(per_stage, 9)} classes a stage"] += 1
-        off = difference(folded, whole)
-        if off > SAME:
-            wrong += not says
-            times = folded.step_time_s / whole.step_time_s - 1
-            strategy = {k: v for k, v in plan.strategy.items() if v != Plan.model_fields[k].default}
-            print(f"case {compared} of seed {seed}: off by {off:.2g}, time {times:+.2%}, {ranks},"
-                  f" {network.name} on {cluster.name}, {strategy}", flush=True)  # fmt: skip
-    print(f"{compared} cases in {time.monotonic() - begin:.0f} s, {wrong} wrong")
-    for what, times in sorted(classes.items()):
+            return {"refused": "likely of one kind"}
+        begin = time.monotonic()
+        folded = simulate(network, cluster, plan)
+        whole = simulate(network, cluster, plan, fold=False)
+    except RidgelineError as error:
+        return {"refused": str(error)[:40]}
+    ranks = folded.manifest["ranks"]
+    strategy = {k: v for k, v in plan.strategy.items() if v != Plan.model_fields[k].default}
+    return {
+        "off": difference(folded, whole),
+        "time": folded.step_time_s / whole.step_time_s - 1,
+        "bound": bool(ranks.get("slowest_stands_for_all", False)),
+        "classes": ranks["simulated"] // plan.pipeline,
+        "devices": plan.devices,
+        "took_s": round(time.monotonic() - begin, 2),
+        "what": f"{network.name} on {cluster.name}, {strategy}",
+    }
+
+
+def summarised(lines: list[dict[str, Any]]) -> int:
+    """Print what cases found; return how many differ without saying so."""
+    done = [line for line in lines if "refused" not in line]
+    off = [line for line in done if line["off"] > SAME]
+    wrong = [line for line in off if not line["bound"]]
+    sizes = [line["devices"] for line in done]
+    rest = max((line["off"] for line in done if line["off"] <= SAME), default=0.0)
+    print(f"{len(done)} cases of 2 to {max(sizes, default=0)} devices, {len(wrong)} wrong")
+    print(f"  {sum(n > 64 for n in sizes):5d} of more than 64 devices")
+    print(f"  largest difference of those that are equal: {rest:.1g}")
+    counted: collections.Counter[str] = collections.Counter()
+    for line in lines:
+        what = f"{min(line.get('classes', 0), 9)} classes a stage"
+        what = "the slowest stands for all" if line.get("bound") else what
+        counted[f"refused: {line['refused']}" if "refused" in line else what] += 1
+    for what, times in sorted(counted.items()):
         print(f"  {times:5d} {what}")
-    return wrong
+    return len(wrong)
 
 
-def main(what: str = "fabrics", cases: str = "1000", seed: str = "0") -> int:
+def check(draw: str, cases: int, seed: int, log: Path | None) -> int:
+    """Compare so many cases; return how many differ without saying so."""
+    folder = Path(tempfile.mkdtemp())
+    networks = models(folder)
+    lines = (
+        [json.loads(line) for line in log.read_text().splitlines()] if log and log.exists() else []
+    )
+    done = sum("refused" not in line for line in lines)
+    while done < cases:
+        name = f"{seed}-{len(lines)}"
+        found = compared(networks, folder, draw, name, most_devices(draw, done / cases))
+        lines.append(found)
+        done += "refused" not in found
+        if log:
+            with log.open("a") as file:
+                file.write(json.dumps(found) + "\n")
+        if found.get("off", 0.0) > SAME:
+            print(f"case {name}: {found}", flush=True)
+    return summarised(lines)
+
+
+def main(what: str = "fabrics", cases: str = "1000", seed: str = "0", log: str = "") -> int:
     """Return 1 if a case differs without saying so."""
-    return int(check(what, int(cases), int(seed)) > 0)
+    return int(check(what, int(cases), int(seed), Path(log) if log else None) > 0)
 
 
 if __name__ == "__main__":

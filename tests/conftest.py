@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from pathlib import Path
 
@@ -14,8 +15,10 @@ settings.register_profile("repeatable", derandomize=True)
 settings.register_profile("explore", derandomize=False, print_blob=True)
 settings.load_profile("repeatable")
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # Two processes that compile one kernel for two signatures at once can overwrite each other's
-    # entry in numba's cache: each worker has a cache of its own.
-    base = os.environ.get("RIDGELINE_CACHE_DIR") or Path.home() / ".cache" / "ridgeline"
-    os.environ["RIDGELINE_CACHE_DIR"] = str(Path(base, os.environ["PYTEST_XDIST_WORKER"]))
+# numba keys a cached function on its own file, so an edit of what a compiled oracle calls elsewhere
+# would not be seen: the cache is named by all of them, as the package's is by its sources.
+_ORACLES = sorted((Path(__file__).parent / "oracles").glob("*.py"))
+_NAMED = hashlib.blake2b(b"".join(path.read_bytes() for path in _ORACLES), digest_size=6)
+_BASE = os.environ.get("RIDGELINE_CACHE_DIR") or Path.home() / ".cache" / "ridgeline"
+if "PYTEST_XDIST_WORKER" not in os.environ:  # workers have the environment of who starts them
+    os.environ["RIDGELINE_CACHE_DIR"] = str(Path(_BASE, "tests", _NAMED.hexdigest()))

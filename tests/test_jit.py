@@ -34,6 +34,20 @@ from small.b import twice
 print(twice(10.0), sum(twice.stats.cache_hits.values()))
 """
 
+SLOWLY = """
+import sys
+import time
+import numpy as np
+from numba.core.caching import IndexDataCacheFile
+from small.b import twice
+write = IndexDataCacheFile._save_index
+def slowly(self, overloads):
+    time.sleep(0.5)
+    write(self, overloads)
+IndexDataCacheFile._save_index = slowly
+print(twice(np.dtype(sys.argv[1]).type(10)), sum(twice.stats.cache_hits.values()))
+"""
+
 
 class SmallPackage:
     """A package of two files with kernels, one calling the other, around a copy of `_jit`."""
@@ -88,6 +102,33 @@ def test_an_edit_in_one_file_reaches_compiled_callers_in_another(
     package.write_a(factor=3)
     assert package.run(RIDGELINE_CACHE_DIR=cache) == (60.0, 1)
     assert not list(package.folder.rglob("*.nb[ic]"))  # numba's cache files
+
+
+def test_processes_that_compile_at_once_keep_each_others_code(
+    package: SmallPackage, tmp_path: Path
+) -> None:
+    """Each has a type of its own; none may lose its entry, or find the code of another."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(package.root),
+        "RIDGELINE_CACHE_DIR": str(tmp_path),
+    }
+
+    def run_all() -> list[str]:
+        running = [
+            subprocess.Popen(
+                [sys.executable, "-c", SLOWLY, name],
+                env=environment,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for name in ("float64", "float32", "int64")
+        ]
+        return [one.communicate()[0].strip() for one in running]
+
+    package.write_a(factor=3)
+    assert run_all() == ["60.0 0", "60.0 0", "60 0"]
+    assert run_all() == ["60.0 1", "60.0 1", "60 1"]
 
 
 def test_nothing_is_cached_where_nothing_can_be_written(

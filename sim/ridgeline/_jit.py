@@ -86,9 +86,29 @@ def _cached(function: Callable[P, R], **options: Any) -> Callable[P, R]:
     before = config.CACHE_DIR
     config.CACHE_DIR = str(folder)
     try:
-        return cast("Callable[P, R]", _of_types(numba.njit(cache=True, **options)(function)))
+        dispatcher = numba.njit(cache=True, **options)(function)
     finally:
         config.CACHE_DIR = before
+    _save_one_by_one(dispatcher, folder)
+    return cast("Callable[P, R]", _of_types(dispatcher))
+
+
+def _save_one_by_one(dispatcher: Any, folder: Path) -> None:
+    """Let no two processes save to the cache at once.
+
+    numba's index of a function is read, extended and written (`IndexDataCacheFile.save`): of two
+    processes that do so at once, one would lose its entry, or get the other's code.
+    """
+    file = dispatcher._cache._cache_file
+    save = file.save
+
+    def save_locked(key: Any, data: Any) -> None:
+        from filelock import FileLock
+
+        with FileLock(folder / "lock"):
+            save(key, data)
+
+    file.save = save_locked
 
 
 def kernel_part(function: Callable[P, R]) -> Callable[P, R]:

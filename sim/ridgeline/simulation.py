@@ -317,21 +317,32 @@ def play_step(
         else network.training(wide.micro_batch_size, precision, optimizer)
     )
     topology = topology or shared_topology(cluster, run.devices)
-    try:
-        lowered = lower(graph, wide, cluster, topology, fold=fold)
-    except CutOffError as error:
-        if not cluster.faults:
-            raise
-        raise CutOffError(f"{cluster.name}: the job is cut off by its faults: {error}") from error
-    if cluster.faults:
-        lowered = with_slow_ranks(lowered, read_faults(cluster.faults).slow)
-    timeline = _executor(reference)(lowered.program)
-    if lowered.talks:
-        from ridgeline.parallel.comm.contention import with_contention
 
-        channels = run.stack.overlap.contention
-        timeline = with_contention(timeline, lowered, cluster.device, channels=channels)
-    return PlayedStep(run, network, graph, lowered, timeline)
+    def played(fuller: tuple[float, ...] = ()) -> tuple[Lowered, Timeline]:
+        try:
+            lowered = lower(graph, wide, cluster, topology, fold=fold, fuller=fuller)
+        except CutOffError as error:
+            if not cluster.faults:
+                raise
+            raise CutOffError(
+                f"{cluster.name}: the job is cut off by its faults: {error}"
+            ) from error
+        if cluster.faults:
+            lowered = with_slow_ranks(lowered, read_faults(cluster.faults).slow)
+        timeline = _executor(reference)(lowered.program)
+        if lowered.talks:
+            from ridgeline.parallel.comm.contention import with_contention
+
+            channels = run.stack.overlap.contention
+            timeline = with_contention(timeline, lowered, cluster.device, channels=channels)
+        return lowered, timeline
+
+    found = played()
+    if found[0].memory_shares:
+        from ridgeline.parallel.fitting_cut import that_fits
+
+        found = that_fits(found, wide, cluster.device, played)
+    return PlayedStep(run, network, graph, *found)
 
 
 def _fed(result: Result, dataset: str | DataSet) -> Result:

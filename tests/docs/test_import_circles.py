@@ -18,12 +18,6 @@ PACKAGE = Path(ridgeline.__file__).parent
 REGISTRIES = {
     # registry: the plug-ins that it imports by name, and that import what they are registered with
     "ridgeline.workload.trace.numpy_tracer": {"ridgeline.workload.trace.numpy_functions"},
-    "ridgeline.parallel.sharding.axes": {
-        "ridgeline.parallel.sharding.axis_rules",
-        "ridgeline.parallel.sharding.axis_rules_attention",
-        "ridgeline.parallel.sharding.axis_rules_images",
-        "ridgeline.parallel.sharding.axis_rules_states",
-    },
     "ridgeline.workload.model": {"ridgeline.workload.files"},
 }
 

@@ -110,6 +110,15 @@ def test_a_sum_that_is_cut_pays_for_its_partial_sums() -> None:
     )
 
 
+def test_the_longest_share_of_partial_sums_counts() -> None:
+    """Of 7 x 9 sums on 4 tiles, one adds up 16: nobody can have 15.75."""
+    plan = planned(Gemm(7, 9, 64), (1, 1, 1, 4), (1, 1, 1), SIZES, TILES)
+    operands = (7 + 9) * 16 * SIZES.a
+    assert plan.exchange_s == pytest.approx((operands + 3 * 16 * SIZES.sum) * TILES.byte_s)
+    assert plan.received_bytes == pytest.approx(4 * (operands + 3 * 16 * SIZES.sum))
+    assert plan.tile_bytes == max(operands + 7 * 9 * SIZES.sum, (7 * 9 + 3 * 16) * SIZES.sum)
+
+
 def test_more_memory_keeps_the_rounder_pieces_of_the_smaller_one() -> None:
     # Two pieces of 6 fit the larger memory; three of 4 are no more than a granule each.
     tiles = EqualTiles(1, 70, 64e9, (1, 1, 4), 1 / 6.4e9, 0.0)

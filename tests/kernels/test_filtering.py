@@ -195,6 +195,12 @@ def test_transforms_save_three_quarters_of_what_fills_their_tiles(batch, c_in, c
     (between,) = (way for way in found if way.share == 0.8)
     filled = (ceil(size / 4) * 4) ** 2
     assert 4 * between.gemm.macs == batch * filled * c_in * c_out * 9
+    # 36 numbers of a tile of 16 outputs, of both images and of the filters, each written and read.
+    tiles = batch * filled // 16
+    images = 36 * tiles * (c_in + c_out)
+    of = c_in if pass_ is Pass.FORWARD else c_out
+    size = 4 * batch * loops.h_out * loops.w_out * c_out / (batch * of * size * size)
+    assert between.more_bytes == pytest.approx(2 * size * (images + 36 * c_in * c_out))
     assert between.before_bytes > between.more_bytes / 2 > 0
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError
@@ -128,3 +129,21 @@ def test_only_attention_has_ends_of_rows(tmp_path: Path) -> None:
     file.write_text(text.replace("op: attention", "op: gemm", 1), encoding="utf-8")
     with pytest.raises(ConfigError, match="ramp"):
         load_device(str(file))
+
+
+@pytest.mark.parametrize("name", ["h100-sxm5-80gb", "a100-sxm4-80gb"])
+@settings(max_examples=25, deadline=None)
+@given(rows=st.integers(1, 20), window=st.integers(1, 2048))
+def test_registers_pass_operands_of_the_scores_that_are_computed(
+    name: str, rows: int, window: int
+) -> None:
+    """Tiles that a mask hides are not computed, so that no instruction reads their operands."""
+    device = load_device(name)
+    op, graph = _attention(128 * rows, 16, Pass.FORWARD)
+    masked = (op, replace(op, attrs=(*op.attrs, ("window", window))))
+    whole = price(replace(op, attrs=(("causal", 0),)), graph, device)
+    for cost in (price(each, graph, device) for each in masked):
+        computed = sum(cost.flops.values()) / sum(whole.flops.values())
+        registers = cost.traffic_bytes["registers"] / whole.traffic_bytes["registers"]
+        assert registers == pytest.approx(computed)
+        assert registers <= 1.0

@@ -36,32 +36,37 @@ def mlp(batch: int, widths: list[int], optimizer: str = "sgd") -> Graph:
 def slow(
     graph: Graph, capacity: float, staying: frozenset[str] = frozenset()
 ) -> list[tuple[int, ...]]:
-    """See `slow_touches`."""
-    return slow_touches(graph, capacity, staying)[0]
+    """Tell which operands are farther than a capacity (`depths`)."""
+    return [tuple(int(d > capacity) for d in found) for found in depths(graph, staying)]
 
 
-def slow_touches(
-    graph: Graph, capacity: float, staying: frozenset[str] = frozenset()
-) -> tuple[list[tuple[int, ...]], list[list[int]]]:
+def depths(graph: Graph, staying: frozenset[str] = frozenset()) -> list[tuple[float, ...]]:
+    """Return the bytes touched since, by operand (`touches`)."""
+    return touches(graph, staying)[0]
+
+
+def touches(
+    graph: Graph, staying: frozenset[str] = frozenset()
+) -> tuple[list[tuple[float, ...]], list[list[int]]]:
     """Play three steps over a list of blocks, the last touched at the end; inputs are new.
 
-    Of `staying` weights no block is touched: they are there, but for updates. Also returned is the
-    op of the last step that touched each operand's memory last; -1: of a step before, or none.
+    Return, by operand, the bytes touched since, and the op of the last step that touched its memory
+    last, -1 before that. Of `staying` weights no block is touched: they are there, but for updates.
     """
     storage, spans = storages(graph), lifetimes(graph)
     blocks: list[list[object]] = []  # [owner or None, bytes, step, op]
     freed: list[list[object]] = []
-    found: list[tuple[int, ...]] = []
+    found: list[tuple[float, ...]] = []
     since: list[list[int]] = []
     for number in range(3):
         found, since = [], []
         for i, op in enumerate(graph.ops):
-            here: list[int] = []
+            here: list[float] = []
             before: list[int] = []
             for name in (*op.inputs, *op.outputs):
                 root, size = storage[name], float(graph.tensors[name].bytes)
                 if root in staying:
-                    here.append(int(op.pass_ is Pass.UPDATE))
+                    here.append(float("inf") if op.pass_ is Pass.UPDATE else 0.0)
                     before.append(-1)
                     continue
                 mine = next((b for b in blocks if b[0] == root), None)
@@ -71,7 +76,7 @@ def slow_touches(
                     blocks.pop(at)
                     blocks.append([root, max(size, mine[1]), number, i])
                     before.append(mine[3] if mine[2] == number else -1)
-                    here.append(int(depth > capacity))
+                    here.append(depth)
                     continue
                 missing, places = size, []
                 while missing > 0 and freed:
@@ -89,7 +94,7 @@ def slow_touches(
                     before[-1] = by if step == number else -1
                     depth = size + sum(b[1] for b in blocks[min(places) + 1 :])
                 blocks.append([root, size, number, i])
-                here.append(int(depth > capacity or graph.tensors[root].role is Role.INPUT))
+                here.append(float("inf") if graph.tensors[root].role is Role.INPUT else depth)
             for root, (_, last) in spans.items():
                 if last == i and graph.tensors[root].role not in STATIC_ROLES:
                     for block in blocks:
@@ -117,16 +122,18 @@ def far_bytes(graph: Graph, found: dict[int, tuple[int, ...]]) -> float:
     widths=st.lists(st.integers(1, 64), min_size=1, max_size=5),
     optimizer=st.sampled_from(["sgd", "adam"]),
     capacity=st.integers(1, 64),
+    data=st.data(),
 )
 def test_as_a_list_of_blocks_has_it(
-    batch: int, widths: list[int], optimizer: str, capacity: int
+    batch: int, widths: list[int], optimizer: str, capacity: int, data: st.DataObject
 ) -> None:
+    """Also of a cache that has room for what was touched since, and for not a byte more."""
     graph = mlp(batch, widths, optimizer)
-    machine = device(f"{capacity} KiB")
-    fast = residence(graph, machine).found
-    found, since = slow_touches(graph, capacity * 1024.0)
-    assert [fast[id(op)] for op in graph.ops] == found
-    assert last_touched(graph, machine) == since
+    assert last_touched(graph, device("1 KiB")) == touches(graph)[1]
+    exact = {int(d) for found in depths(graph) for d in found if 0 < d < float("inf")}
+    for size in (capacity * 1024, data.draw(st.sampled_from(sorted(exact)))):
+        fast = residence(graph, device(f"{size} B")).found
+        assert [fast[id(op)] for op in graph.ops] == slow(graph, size)
 
 
 @settings(max_examples=25, deadline=None)

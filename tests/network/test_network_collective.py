@@ -229,7 +229,7 @@ def test_impossible_questions(arguments: dict[str, object], message: str) -> Non
 
 def test_algorithms_are_found_by_operation_and_name() -> None:
     assert ALGORITHMS["all-reduce", "ring"] is all_reduce_ring
-    with pytest.raises(ValueError, match="two things are registered"):
+    with pytest.raises(RidgelineError, match=r"is registered twice: in .*ring\.py:"):
         ALGORITHMS.register(("all-reduce", "ring"))(all_reduce_ring)
 
 

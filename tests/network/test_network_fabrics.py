@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -226,6 +227,17 @@ def test_only_whole_dimensions_of_a_plain_torus_close() -> None:
         assert int(topology.count[ici].sum()) == 2 * cables
     with pytest.raises(RidgelineError, match="17 nodes do not fill a torus of 16x16"):
         from_cluster(load_cluster("tpu-v5e-pod"), 17)
+
+
+@pytest.mark.parametrize(
+    ("shape", "cables"), [((2, 2), 4), ((2, 3), 3 + 2 * 3), ((3, 3), 2 * 9), ((2, 2, 2), 12)]
+)
+def test_two_nodes_of_a_torus_are_linked_once(shape: tuple[int, ...], cables: int) -> None:
+    """Around a ring of two there is no second way that is not the first."""
+    nodes = math.prod(shape)
+    topology = from_cluster(fabric("torus", shape=shape), 2 * nodes)
+    between = topology.node_of[topology.source] != topology.node_of[topology.target]
+    assert int(topology.count[between].sum()) == 2 * 2 * cables  # both directions, two NICs
 
 
 def test_a_pod_has_the_bandwidths_of_its_data_sheet() -> None:

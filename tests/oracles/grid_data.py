@@ -16,8 +16,9 @@ import numpy as np
 
 from oracles.graph_interpreter import GRADIENT
 from oracles.sharded_data import WITHOUT_SAMPLES, Array, Devices, Layouts
-from ridgeline.parallel.sharding.axes import GRID, signature
+from ridgeline.parallel.sharding.axes import signature
 from ridgeline.parallel.sharding.axis_choice import WHOLE
+from ridgeline.parallel.sharding.inserted_ops import GRID
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 
 _ROWS, _COLUMNS = 0, 1

@@ -111,6 +111,16 @@ def test_what_is_given_back_is_used_again() -> None:
     assert played(held, inside, size, math.inf) == two
 
 
+@pytest.mark.parametrize(("size", "rounded"), [(1, 512), (512, 512), (513, 1024), (1025, 1536)])
+def test_small_tensors_are_rounded_to_512_bytes(size: int, rounded: int) -> None:
+    """So many fit in a segment of 2 MiB; one more takes another (CUDACachingAllocator.cpp)."""
+    many = 2 * MIB // rounded
+    held = np.full(many + 1, size, np.int64)
+    nothing = np.zeros(0, np.int64)
+    assert played(held[:-1], nothing, nothing, math.inf) == 2 * MIB
+    assert played(held, nothing, nothing, math.inf) == 4 * MIB
+
+
 @pytest.mark.parametrize("precision", ["fp32", "fp16-mixed"])
 def test_a_step_reserves_more_than_it_holds(precision: str) -> None:
     """By the same bytes in a simulation and without, and by no more than a third."""

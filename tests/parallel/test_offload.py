@@ -15,6 +15,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_cluster
 from ridgeline.kernels import price
 from ridgeline.network.cluster_topology import from_cluster
+from ridgeline.parallel.checkpointing.chain import DoesNotFit
 from ridgeline.parallel.checkpointing.offload import (
     COPIES,
     OffloadLink,
@@ -26,7 +27,6 @@ from ridgeline.parallel.checkpointing.offload import (
 )
 from ridgeline.parallel.checkpointing.offload_fit import fastest_fit
 from ridgeline.parallel.checkpointing.recompute import with_recompute
-from ridgeline.parallel.partition.partition_dp import DoesNotFit
 from ridgeline.workload import Pass, Role, load_model, peak, training_graph
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.optimizers import OPTIMIZERS

@@ -18,6 +18,7 @@ from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.parallel.plan.plan import DIMENSIONS, Plan
 from ridgeline.parallel.plan.resolved import ALTERNATING
+from ridgeline.parallel.schedule import SCHEDULES
 from ridgeline.report.accounting import union
 from ridgeline.report.result import Result
 from ridgeline.simulation import matrix_peak, simulate
@@ -80,7 +81,7 @@ def fields(draw: st.DrawFn) -> dict[str, Any]:
     data, tensor, pipeline = draw(DEGREES), draw(DEGREES), draw(DEGREES)
     context = draw(st.sampled_from((1, 1, 1, 2)))
     micro_batch, micro_batches = draw(st.sampled_from((1, 2))), draw(st.sampled_from((1, 2, 4, 6)))
-    schedules = Plan.model_fields["schedule"].annotation.__args__  # type: ignore[union-attr]
+    schedules = sorted(SCHEDULES)
     layers = draw(rules(data * tensor))
     schedule = draw(st.sampled_from(schedules if pipeline > 1 else ("1f1b", "gpipe")))
     replicas = draw(st.sampled_from(("",) * 5 + ("2-1", "1-3", "3-1-2")))

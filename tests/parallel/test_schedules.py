@@ -14,7 +14,6 @@ from ridgeline.parallel.schedule import (
     PHASES,
     SCHEDULES,
     Slot,
-    find,
     slot_arrays,
     zero_bubble_2p,
 )
@@ -226,4 +225,4 @@ def test_impossible_schedules_are_refused(name, numbers, says):
 
 def test_unknown_schedule_names_the_nearest():
     with pytest.raises(RidgelineError, match="gpipe"):
-        find("gpip")
+        SCHEDULES["gpip"]

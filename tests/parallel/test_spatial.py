@@ -13,9 +13,9 @@ import ridgeline as rl
 from oracles.graph_interpreter import run
 from oracles.shared_rows import SharedRows
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.parallel.sharding.axes import HALO
 from ridgeline.parallel.sharding.divide import ShardingSpec, divide
-from ridgeline.parallel.sharding.halo import Window, ends, halo_rows
+from ridgeline.parallel.sharding.halo import ends, halo_rows
+from ridgeline.parallel.sharding.inserted_ops import HALO
 from ridgeline.parallel.sharding.shard import COLLECTIVES
 from ridgeline.parallel.sharding.spatial import PAIRS, with_shared_images
 from ridgeline.workload import ops, training_graph
@@ -26,6 +26,7 @@ from ridgeline.workload.numerics import PRECISIONS
 from ridgeline.workload.ops.contraction import GEMM, contract
 from ridgeline.workload.ops.functions import function
 from ridgeline.workload.optimizers import OPTIMIZERS
+from ridgeline.workload.sharding_axes import Window
 from stacked import PLAIN, stacked
 
 FP32 = 4

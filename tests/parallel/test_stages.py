@@ -12,10 +12,9 @@ from ridgeline.hardware import load_device
 from ridgeline.kernels import price
 from ridgeline.parallel.partition.chain import units
 from ridgeline.parallel.partition.partition_dp import (
-    DoesNotFit,
-    Room,
     StageLayers,
     balance,
+    balance_given,
     balance_replicated,
 )
 from ridgeline.workload import Pass, Role, load_model
@@ -29,56 +28,20 @@ def partitions(n, stages):
         yield list(pairwise(bounds))
 
 
-def stage_time(part, time, send, overlap):
-    (i, j), n = part, len(time)
-    work = sum(time[i:j])
-    behind = send[j - 1] if j < n else 0
-    before = send[i - 1] if i > 0 else 0
-    return max(work, behind) if overlap else work + behind + before
-
-
 @settings(max_examples=150, deadline=None)
-@given(st.data(), times, st.booleans(), st.booleans())
-def test_no_partition_is_faster_and_none_as_fast_is_more_even(data, time, overlap, limited):
+@given(st.data(), times)
+def test_no_partition_is_faster_and_none_as_fast_is_more_even(data, time):
     n = len(time)
     stages = data.draw(st.integers(1, n))
-    numbers = st.lists(st.integers(0, 9), min_size=n, max_size=n)
-    send = data.draw(numbers)
-    room = Room(
-        capacity_bytes=data.draw(st.integers(5, 60)) if limited else float("inf"),
-        static_bytes=data.draw(numbers),
-        activation_bytes=data.draw(numbers),
-        in_flight=[stages - k for k in range(stages)],
-    )
-
-    def fits(k, part):
-        i, j = part
-        held = sum(room.static_bytes[i:j]) + room.in_flight[k] * sum(room.activation_bytes[i:j])
-        return held <= room.capacity_bytes
-
-    tried = [
-        ([stage_time(part, time, send, overlap) for part in parts], parts)
-        for parts in partitions(n, stages)
-        if all(fits(k, part) for k, part in enumerate(parts))
-    ]
-    if not tried:
-        with pytest.raises(DoesNotFit):
-            balance(time, stages, send_s=send, overlap=overlap, room=room)
-        return
-    least = min(max(each) for each, _ in tried)
-    even = min(sum(t * t for t in each) for each, _ in tried if max(each) == least)
-    found = balance(time, stages, send_s=send, overlap=overlap, room=room)
-    parts = [(stage.first, stage.stop) for stage in found]
-    each = [stage_time(part, time, send, overlap) for part in parts]
-    assert parts in [parts for _, parts in tried]
+    tried = [[sum(time[i:j]) for i, j in parts] for parts in partitions(n, stages)]
+    least = min(map(max, tried))
+    even = min(sum(t * t for t in each) for each in tried if max(each) == least)
+    found = balance(time, stages)
+    assert [stage.first for stage in found] == [0, *(stage.stop for stage in found[:-1])]
+    each = [sum(time[stage.first : stage.stop]) for stage in found]
+    assert (len(each), found[-1].stop) == (stages, n)
     assert max(each) == least
     assert sum(t * t for t in each) == even
-
-
-def test_what_would_fit_is_said():
-    room = Room(9, [6, 6, 6], [0, 0, 0], [1, 1])
-    with pytest.raises(DoesNotFit, match="12 B would do"):
-        balance([1, 1, 1], 2, room=room)
 
 
 def test_more_stages_than_layers_are_refused():
@@ -212,5 +175,6 @@ def test_a_thousand_layers_are_cut_quickly():
 @given(st.lists(st.floats(0.0, 9.0), min_size=1, max_size=40), st.data())
 def test_the_compiled_program_is_the_general_one(time_s: list[float], data: st.DataObject) -> None:
     stages = data.draw(st.integers(1, len(time_s)))
-    nothing = [0.0] * len(time_s)
-    assert balance(time_s, stages) == balance(time_s, stages, send_s=nothing)
+    none = np.zeros((len(time_s), stages))
+    general = balance_given(time_s, (1,) * stages, send_s=none[:, 1:], sync_s=none)
+    assert balance(time_s, stages) == general

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 from importlib import metadata
 from typing import Annotated
 
@@ -14,7 +15,11 @@ from ridgeline.errors import RidgelineError
 from ridgeline.report.tables import plain_table
 from ridgeline.version import __version__
 
-_PACKAGES = ("numpy", "numba", "simpy", "matplotlib", "cyclopts", "pydantic", "ruamel.yaml")
+_PACKAGES = (
+    "numpy", "numba", "simpy", "matplotlib", "cyclopts", "pydantic", "ruamel.yaml", "rich",
+    "filelock",
+)  # fmt: skip
+_BOUND = re.compile(r"([\w.-]+)\s*>=\s*([\d.]+)")
 _OPTIONAL = {"polars": "Parquet output of sweeps (pip install 'ridgeline[study]')"}
 
 
@@ -48,16 +53,33 @@ def doctor_(*, json: Annotated[bool, Parameter(negative="")] = False) -> int:
 
 
 def _package(name: str, optional_use: str | None) -> dict[str, object]:
+    """Tell whether a package is there, and as new as this one says that it has to be."""
     try:
-        return {"check": name, "ok": True, "finding": metadata.version(name)}
+        version = metadata.version(name)
     except metadata.PackageNotFoundError:
         if optional_use:
-            return {
-                "check": name,
-                "ok": True,
-                "finding": f"not installed; needed for {optional_use}",
-            }
+            found = f"not installed; needed for {optional_use}"
+            return {"check": name, "ok": True, "finding": found}
         return {"check": name, "ok": False, "finding": "not installed"}
+    least = _least_versions().get(name)
+    if least is None or _numbers(version) >= _numbers(least):
+        return {"check": name, "ok": True, "finding": version}
+    found = f"{version}; {least} or newer is needed (pip install '{name}>={least}')"
+    return {"check": name, "ok": False, "finding": found}
+
+
+def _least_versions() -> dict[str, str]:
+    """Return the lowest version of each package, as the installed metadata has it."""
+    try:
+        needed = metadata.requires("ridgeline") or []
+    except metadata.PackageNotFoundError:  # run from a checkout
+        return {}
+    return {found[1]: found[2] for line in needed if (found := _BOUND.match(line))}
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """Return the numbers of a version, for comparison."""
+    return tuple(map(int, re.findall(r"\d+", version)))
 
 
 def _catalogue() -> dict[str, object]:

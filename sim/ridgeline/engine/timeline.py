@@ -117,6 +117,10 @@ class Timeline:
         RidgelineError
             If a rank gives back more of a kind than it holds.
         """
+        return self._memory
+
+    @cached_property
+    def _memory(self) -> list[RankMemory]:
         return memory_use(self.program, self.start_s, self.end_s)
 
     def memory_profile(self, rank: int) -> tuple[Floats, Ints]:

@@ -372,7 +372,7 @@ class _Assembly:
             self._keep(moved, passed)
             kept_bytes = stayed(passed, self.kept)
         moved[self.far] = zeros.moved(far)
-        registers = self._in_registers(flops * zeros.issued, operands, dense)
+        registers = self._in_registers(flops * zeros.issued * done, operands, dense)
         for level in self.registers:
             moved[level] = registers
         launch_s = launch_s if dense.start_s is None else dense.start_s

@@ -1,7 +1,7 @@
 """When each tile of a mapped contraction is loaded, computed and stored, for a figure of one op.
 
 The search needs sums over tiles only (`mapping.pipeline`); here all of them are laid out one by one
-and go through the recurrence of `mapping.stalls`, whose last store ends when the op does.
+and go through the recurrence of `mapping.pipeline`, whose last store ends when the op does.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _durations(
 
 
 def _played(tiles: list[_Durations], machine: MappingMachine) -> TileSchedule:
-    """Play the recurrence of `mapping.stalls`, and keep when everything happens."""
+    """Play the recurrence of `mapping.pipeline`, and keep when everything happens."""
     n, buffers = len(tiles), 2 if machine.double else 1
     shared = machine.shared_port or not machine.double  # a single buffer is loaded, or stored
     loaded, done, stored = [0.0] * n, [0.0] * n, [0.0] * n

@@ -10,13 +10,13 @@ import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.network.message_schedule import Ints, MessageSchedule
-from ridgeline.network.registry import Registry
 from ridgeline.network.rings import check_ranks
 from ridgeline.network.routed import phases_of
 from ridgeline.network.schedule import CollectiveSchedule, check_size
 from ridgeline.network.symmetric import exchange_phases, is_symmetric
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.network.verification import verify_routes, verify_script
+from ridgeline.registry import Registry
 
 
 class DoesNotApplyError(RidgelineError):

@@ -23,8 +23,8 @@ from itertools import product, takewhile
 
 from ridgeline import units
 from ridgeline.errors import ConfigError, nearest
-from ridgeline.network.registry import Registry
 from ridgeline.network.topology import DEVICE, MAX_DEVICES, Drawing, LinkKind, Topology
+from ridgeline.registry import Registry
 
 INLINE: Registry[str, Callable[[Sequence[str]], Topology]] = Registry(
     "inline topology", "ridgeline.network.topologies"

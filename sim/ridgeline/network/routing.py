@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ridgeline.network.registry import Registry
 from ridgeline.network.topology import Topology
+from ridgeline.registry import Registry
 
 # The search is compiled code, which `import ridgeline` must not load.
 from typing import TYPE_CHECKING  # isort: skip

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from ridgeline.hardware.cluster import Fabric
 from ridgeline.network.library import LinkLibrary
-from ridgeline.network.registry import Registry
+from ridgeline.registry import Registry
 
 Floats = npt.NDArray[np.float64]
 Indices = npt.NDArray[np.int32]

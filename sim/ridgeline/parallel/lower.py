@@ -43,7 +43,7 @@ from ridgeline.parallel.emit.step_emitter import StepEmitter
 from ridgeline.parallel.emit.step_template import StepTemplate, Subject, draft_of
 from ridgeline.parallel.memory.communicators import with_communicators
 from ridgeline.parallel.op_pricer import OpenRows, OpPricer
-from ridgeline.parallel.pace import pace_of, replicas_of, with_waits
+from ridgeline.parallel.pace import pace_of, replicas_of, room_of, with_waits
 from ridgeline.parallel.partition.chain import units
 from ridgeline.parallel.partition.overheads import OpTimes, Overheads, overheads_of
 from ridgeline.parallel.partition.partition_dp import Pace
@@ -126,6 +126,9 @@ class Lowered:
     shortest_cut
         Seconds of the pipeline that is cut wherever it ends first, over those of one that a plan
         has cut otherwise.
+    memory_shares
+        What each stage's devices hold over their capacity, as far as the cut knows; of a plan that
+        leaves the cut open.
     """
 
     program: Program
@@ -140,6 +143,7 @@ class Lowered:
     fastest_s: dict[int, float] = field(default_factory=dict)
     staying_bytes: dict[str, float] = field(default_factory=dict)
     shortest_cut: float = 1.0
+    memory_shares: tuple[float, ...] = ()
     kinds: tuple[KindOfDevice, ...] = ()
     kind_of_row: dict[int, int] = field(default_factory=dict)
     kind_of_rank: tuple[int, ...] = ()
@@ -161,7 +165,13 @@ class Lowered:
 
 
 def lower(
-    graph: Graph, plan: Plan, cluster: Cluster, topology: Topology, *, fold: bool = True
+    graph: Graph,
+    plan: Plan,
+    cluster: Cluster,
+    topology: Topology,
+    *,
+    fold: bool = True,
+    fuller: tuple[float, ...] = (),
 ) -> Lowered:
     """Distribute one training step.
 
@@ -173,6 +183,8 @@ def lower(
         As it is run (`plan.resolved`); a plan alone is run by a program without costs.
     fold
         Simulate one of each class of equivalent ranks (True), or every rank.
+    fuller
+        How many times what a cut is known to hold each stage's devices held of another one.
 
     Raises
     ------
@@ -213,7 +225,8 @@ def lower(
     n_parts = plan.pipeline * plan.virtual_stages
     costs = prices.costs(local)
     issue_s = launch_s if plan.stack.host.async_launch else 0.0
-    cut = _cut_of(local, costs, plan, PipelineCosts(prices, wires, mesh, issue_s))
+    sizes = np.array([int(kind.capacity_bytes) for kind in kinds])[kind_of_rank]
+    cut = _cut_of(local, costs, plan, PipelineCosts(prices, wires, mesh, issue_s, sizes, fuller))
     _check_ties(graph.name, plan, cut)
     staying = tuple(  # on devices of several kinds, whose caches differ, nothing stays
         NONE_STAY if others else prices.staying(part.graph, plan.micro_batches, plan.virtual_stages)
@@ -252,6 +265,7 @@ def lower(
         fastest_s=draft.fastest_s,
         staying_bytes=draft.staying,
         shortest_cut=cut.shortest,
+        memory_shares=cut.memory_shares,
     )
     return with_kinds(lowered, draft.rows, others, kind_of_rank) if others else lowered
 
@@ -436,12 +450,14 @@ def _local(key: Same, division: ShardingSpec, recompute: str) -> tuple[ShardedGr
 
 
 class PipelineCosts(NamedTuple):
-    """What the seconds of a pipeline are known by: of ops, messages and collectives, the host."""
+    """What a pipeline is cut by: of ops, messages and collectives, the host; each rank's memory."""
 
     prices: OpPricer
     wires: Wires
     mesh: Mesh
     issue_s: float
+    sizes: Ints
+    fuller: tuple[float, ...]
 
 
 def _cut_of(
@@ -461,7 +477,11 @@ def _cut_of(
     if judged and not plan.replicas:
         replicas = replicas_of(plan, stack, wires, mesh)
         stages = [mesh.replica(k) for k in range(len(mesh.stages))]
-        pace = pace_of(plan, wires.topology, stages, replicas)
+        room = room_of(stack, by.sizes, mesh.stages, stack.memory.runtime)
+        if by.fuller:
+            capacity = zip(room.capacity_bytes, by.fuller, strict=True)
+            room = room._replace(capacity_bytes=tuple(size / times for size, times in capacity))
+        pace = pace_of(plan, wires.topology, stages, replicas, room)
         launch = tuple(cost.latency_s for cost in costs)
         op_times = OpTimes(own_s, launch, *by.prices.moving_s(), by.issue_s)
         experts = expert_weights(graph) if plan.expert > 1 else frozenset()

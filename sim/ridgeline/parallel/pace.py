@@ -9,11 +9,14 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.comm.comm_cost import Wires, slowest_message
+from ridgeline.parallel.emit.grad_accumulation import lasting
 from ridgeline.parallel.emit.rank_group import CollectiveCall
 from ridgeline.parallel.partition.overheads import Replicas
+from ridgeline.parallel.partition.part_memory import DeviceRoom
 from ridgeline.parallel.partition.partition_dp import Pace
 from ridgeline.parallel.plan.layers import kind_of
 from ridgeline.parallel.plan.mesh import FAR, NEAR, Mesh, Ranks
@@ -63,8 +66,31 @@ _SMALL = frozenset({"add", "slice", "concat"})
 """Kinds of ops between the blocks of a ring and the attention that goes on beside them."""
 
 
+def room_of(
+    stack: Stack, sizes: npt.NDArray[np.int64], stages: Sequence[Ranks], runtime: float
+) -> DeviceRoom:
+    """Return what the devices of a pipeline have room for.
+
+    Parameters
+    ----------
+    sizes
+        Bytes of every rank's device.
+    stages
+        Ranks of every stage.
+    runtime
+        Bytes that the program takes of each device besides tensors.
+    """
+    capacity = tuple(max(float(sizes[ranks].min()) - runtime, 1.0) for ranks in stages)
+    keeps = stack.memory.allocator != "caching" or lasting(stack.gradients.main_grads)
+    return DeviceRoom(capacity, keeps)
+
+
 def pace_of(
-    plan: Plan, topology: Topology, stages: Sequence[Ranks], replicas: Replicas | None
+    plan: Plan,
+    topology: Topology,
+    stages: Sequence[Ranks],
+    replicas: Replicas | None,
+    room: DeviceRoom | None = None,
 ) -> Pace | None:
     """Return the pace of a plan's step; None: it has no pipeline, or one of unlike stages.
 
@@ -72,6 +98,8 @@ def pace_of(
     ----------
     stages
         Ranks of every stage; those of equal place send to each other.
+    room
+        Of the devices; None: for everything.
     """
     if plan.pipeline == 1 or plan.replicas:
         return None
@@ -84,7 +112,7 @@ def pace_of(
     late_s, byte_s = zip(*found, strict=True)
     back = not plan.forward_only
     return Pace(
-        plan.schedule, plan.micro_batches, late_s, byte_s, plan.virtual_stages, back, replicas
+        plan.schedule, plan.micro_batches, late_s, byte_s, plan.virtual_stages, back, replicas, room
     )
 
 

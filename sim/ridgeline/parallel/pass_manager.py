@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from ridgeline.hardware.device import Device
-from ridgeline.network.registry import Registry
+from ridgeline.registry import Registry
 from ridgeline.software.stack import Stack
 from ridgeline.workload.graph import Graph, Same
 

@@ -16,7 +16,9 @@ from ridgeline.hardware.sourced import NOT_STATED, sourced_values
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.lower import COLLECTIVE, Lowered
 from ridgeline.parallel.plan.default_precision import precision_notes
+from ridgeline.parallel.sharding.axes import sharding_rule
 from ridgeline.parallel.sharding.experts import dropped_share
+from ridgeline.plugins import loaded_plugins
 from ridgeline.report.result import Details
 from ridgeline.report.uncertainty.ground import ground_of
 from ridgeline.software.stack import GROUPS
@@ -111,6 +113,7 @@ def manifest(details: Details) -> dict[str, Any]:
         "trust": trust(details),
         "notes": [
             *graph.notes,
+            *sharding_notes(lowered),
             *narrow_notes(lowered, plan.precision),
             *precision_notes(plan.precision, device),
             *zeros_notes(lowered),
@@ -121,6 +124,7 @@ def manifest(details: Details) -> dict[str, Any]:
             *cut_notes(lowered, plan.stage_balance),
         ],
         **({} if feed is None else {"input": feed.manifest()}),
+        **({"plugins": plugins} if (plugins := dict(loaded_plugins())) else {}),
     }
     return {**content, "hash": digest(content)}
 
@@ -207,6 +211,18 @@ def cut_notes(lowered: Lowered, balance: str) -> list[str]:
     return [
         f"stages are cut as the plan says (stage_balance={balance}): with stage_balance=even, the"
         f" pipeline would end about {saved:.0%} sooner"
+    ]
+
+
+def sharding_notes(lowered: Lowered) -> list[str]:
+    """Name the op kinds that cannot be divided by a plan, since they have no sharding rule."""
+    ruleless = {kind: n for kind, n in lowered.whole.items() if sharding_rule(kind) is None}
+    if not ruleless:
+        return []
+    named = ", ".join(f"{kind} ({n} op{'s' if n > 1 else ''})" for kind, n in ruleless.items())
+    return [
+        f"slower than it need be: every device that shares a layer does all of {named}, since these"
+        " op kinds have no sharding rule"
     ]
 
 

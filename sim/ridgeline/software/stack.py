@@ -266,7 +266,7 @@ class SupportedRuns(Strict):
     """What the program can run; an empty list does not restrict."""
 
     networks: tuple[str, ...] = Field(default=(), strict=False)
-    """Kinds of networks, as `workload.families.NETWORK_KINDS` has them: decoder, cnn, ..."""
+    """Kinds of networks, as `workload.families` has them: decoder, cnn, ..."""
     vendors: tuple[str, ...] = Field(default=(), strict=False)
     """Makers of devices, as `Device.vendor` has them: nvidia, amd, google, intel, ..."""
     plan: tuple[str, ...] = Field(default=(), strict=False)

@@ -6,12 +6,14 @@ file is opened again. Rows lie on disk, and only their places in memory.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
+
+from filelock import FileLock, Timeout
 
 from ridgeline.errors import ConfigError
 
@@ -44,23 +46,25 @@ class RowStore:
         self.path = path
         self._places: dict[str, tuple[int, int]] = {}
         try:
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
         except OSError as error:
             raise ConfigError(f"cannot be written: {error.strerror}", file=str(path)) from error
+        self._file = os.fdopen(handle, "r+b", buffering=0)
+        self._lock = FileLock(f"{path}.lock")
         try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(self._file)
+            self._lock.acquire(blocking=False)
+        except Timeout as error:
+            self._file.close()
             raise ConfigError("another sweep is writing to it", file=str(path)) from error
         if restart:
-            os.ftruncate(self._file, 0)
+            self._file.truncate(0)
         self._end = self._read()
-        os.ftruncate(self._file, self._end)
+        self._file.truncate(self._end)
 
     def _read(self) -> int:
         """Find the rows that are there; return the end of the last whole line."""
         end = 0
-        with os.fdopen(os.dup(self._file), "rb") as stream:
+        with open(self.path, "rb") as stream:
             for line in stream:
                 if not line.endswith(b"\n"):
                     break
@@ -83,7 +87,8 @@ class RowStore:
         """Add the row of a point."""
         line = (json.dumps({"key": key, "row": row}) + "\n").encode()
         try:
-            written = os.pwrite(self._file, line, self._end)
+            self._file.seek(self._end)
+            written = self._file.write(line)
         except OSError as error:
             raise ConfigError(
                 f"cannot be written: {error.strerror}", file=str(self.path)
@@ -95,7 +100,8 @@ class RowStore:
 
     def __getitem__(self, key: str) -> Row:
         start, size = self._places[key]
-        row: Row = json.loads(os.pread(self._file, size, start))["row"]
+        self._file.seek(start)
+        row: Row = json.loads(self._file.read(size))["row"]
         return row
 
     def __enter__(self) -> Self:
@@ -105,7 +111,10 @@ class RowStore:
         self, kind: type[BaseException] | None, error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:  # fmt: skip
-        os.close(self._file)
+        self._file.close()
+        with suppress(OSError):  # Windows deletes no file that is open
+            os.unlink(self._lock.lock_file)
+        self._lock.release()
 
     def remove(self) -> None:
         """Delete the file: its rows are where they were to go."""

@@ -15,8 +15,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.workload import numerics as precisions
 from ridgeline.workload.adapters import Adapters
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Passes, Role, Tensor, free_name
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, OpKind, op_kind
 from ridgeline.workload.numerics import MASTER, Numerics
+from ridgeline.workload.sharding_rules import elementwise_sharding
 
 OVERWRITABLE = frozenset({Role.ACTIVATION, Role.ACTIVATION_GRADIENT, Role.WEIGHT_GRADIENT})
 """Roles of the tensors that an op may overwrite: what the step itself made."""
@@ -383,27 +384,21 @@ def _passed_on(g: GradientBuilder, op: Op) -> None:
 
 
 # The kinds that the builders themselves emit.
-CAST = register(
-    OpKind(
-        "cast",
-        _passed_on,
-        Cost(1, "element", "a conversion"),
-        Cost(1, "element", "a conversion back"),
-    )
-)
-QUANTISE = register(
-    OpKind(
-        "quantise",
-        _passed_on,
-        Cost(4, "element", "a magnitude and its maximum, a multiplication, a conversion"),
-        Cost(1, "element", "a conversion back, where the formats differ"),
-    )
-)
-ADD = register(
-    OpKind(
-        "add",
-        _passed_on,
-        Cost(1, "element", "an addition"),
-        Cost(1, "element", "an addition where several gradients meet, else nothing"),
-    )
-)
+CAST = op_kind(
+    "cast",
+    forward=Cost(1, "element", "a conversion"),
+    gradient=Cost(1, "element", "a conversion back"),
+    sharding=elementwise_sharding,
+)(_passed_on)
+QUANTISE = op_kind(
+    "quantise",
+    forward=Cost(4, "element", "a magnitude and its maximum, a multiplication, a conversion"),
+    gradient=Cost(1, "element", "a conversion back, where the formats differ"),
+    sharding=elementwise_sharding,
+)(_passed_on)
+ADD = op_kind(
+    "add",
+    forward=Cost(1, "element", "an addition"),
+    gradient=Cost(1, "element", "an addition where several gradients meet, else nothing"),
+    sharding=elementwise_sharding,
+)(_passed_on)

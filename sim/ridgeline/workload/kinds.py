@@ -1,4 +1,7 @@
-"""The register of op kinds: what each counts as arithmetic and how its gradient is formed.
+"""Op kinds: what each counts as arithmetic, how its gradient is formed and how it is sharded.
+
+A kind is written in one file of `ridgeline.workload.ops`: the function that emits it (its shapes),
+its costs, its gradient rule and its sharding rule stand together.
 
 Conventions for `Op.vector_flops`: additions, multiplications, divisions, comparisons, conversions
 and transcendental functions (exp, log, tanh, square root) count as 1 FLOP an element; work per
@@ -14,7 +17,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ridgeline.errors import RidgelineError
+from ridgeline.registry import Registry, takes
 from ridgeline.workload.graph import Op
+from ridgeline.workload.sharding_axes import GradientShardingRule, ShardingRule
 
 GradientRule = Callable[[Any, Op], None]
 """Adds to a `builder.GradientBuilder`, whose module emits kinds and so imports this one."""
@@ -49,28 +54,61 @@ class OpKind:
         for kinds that stand outside the differentiated part (seeds, updates).
     forward, gradient
         FLOPs of a forward op and of its gradient ops together.
+    sharding
+        Returns the axes along which a forward op can be split (`sharding_axes`); None: devices that
+        share a layer all do such an op whole, which `ridgeline run` says.
+    gradient_sharding
+        What is special about the axes of its gradient ops; None: they follow from the forward op.
     """
 
     name: str
     gradient_rule: GradientRule | None
     forward: Cost = FREE
     gradient: Cost = FREE
+    sharding: ShardingRule | None = None
+    gradient_sharding: GradientShardingRule | None = None
 
 
-_KINDS: dict[str, OpKind] = {}
+KINDS: Registry[str, OpKind] = Registry("op kind", "ridgeline.workload.ops", OpKind)
+"""All op kinds by name."""
 
 
-def register(kind: OpKind) -> OpKind:
-    """Enter a kind in the register; a second kind of the same name is an error."""
-    if kind.name in _KINDS:
-        raise ValueError(f"op kind {kind.name!r} is registered twice")
-    _KINDS[kind.name] = kind
-    return kind
+def op_kind(
+    name: str,
+    *,
+    forward: Cost = FREE,
+    gradient: Cost = FREE,
+    sharding: ShardingRule | None = None,
+    gradient_sharding: GradientShardingRule | None = None,
+) -> Callable[[GradientRule | None], OpKind]:
+    """Return a decorator that registers an op kind with the gradient rule below it.
+
+    The decorated name then is the `OpKind`, which `GraphBuilder.emit` takes. A kind without a
+    gradient is ``op_kind(name, ...)(None)``. Parameters are the attributes of `OpKind`.
+
+    Raises
+    ------
+    RidgelineError
+        If the name is taken or a rule takes other parameters; by the decorator.
+    """
+
+    def put(gradient_rule: GradientRule | None) -> OpKind:
+        for rule, what, parameters in (
+            (gradient_rule, "the gradient rule", ("g", "op")),
+            (sharding, "sharding", ("op", "tensors")),
+            (gradient_sharding, "gradient_sharding", ("op", "tensors", "forward", "labels")),
+        ):
+            if rule is not None:
+                takes(rule, f"op kind {name!r}: {what}", *parameters)
+        kind = OpKind(name, gradient_rule, forward, gradient, sharding, gradient_sharding)
+        return KINDS.register(name)(kind)
+
+    return put
 
 
 def registered() -> list[OpKind]:
     """Return all kinds, by name."""
-    return [kind for _, kind in sorted(_KINDS.items())]
+    return [KINDS[name] for name in sorted(KINDS)]
 
 
 def find(name: str) -> OpKind:
@@ -81,6 +119,7 @@ def find(name: str) -> OpKind:
     RidgelineError
         If no kind of that name is registered.
     """
-    if name not in _KINDS:
+    found = KINDS.find(name)
+    if found is None:
         raise RidgelineError(f"no gradient is known for ops of kind {name!r}")
-    return _KINDS[name]
+    return found

@@ -17,7 +17,7 @@ from ridgeline.workload import optimizers, sparsity
 from ridgeline.workload.autodiff import training_graph
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.dataset import load_dataset
-from ridgeline.workload.families import FAMILIES, Network, family_schema
+from ridgeline.workload.families import FAMILIES, Network
 from ridgeline.workload.families.base import Published
 from ridgeline.workload.graph import Graph, Role
 from ridgeline.workload.optimizers import Optimizer
@@ -171,13 +171,14 @@ def load_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = N
     fields = {name: value for name, value in document.data.items() if name != "kind"}
     document = replace(document, data=fields)
     family = fields.get("family")
-    if not isinstance(family, str) or family not in FAMILIES:
-        known = ", ".join(FAMILIES)
+    schema = FAMILIES.find(family) if isinstance(family, str) else None
+    if schema is None:
+        known = ", ".join(sorted(FAMILIES))
         near = nearest(family, FAMILIES) if isinstance(family, str) else ""
         raise document.error(
             f"the field 'family' must name a network family (known: {known}){near}", ("family",)
         )
-    network = config.validate(document, family_schema(family))
+    network = config.validate(document, schema)
     model = Model(path.stem, network, dict(overrides or {}))
     for name, check in _NAMES.items():
         try:

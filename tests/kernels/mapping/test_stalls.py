@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracles.tile_events import makespan
+from oracles.tile_stalls import tile_stalls
 from ridgeline.errors import RidgelineError
-from ridgeline.kernels.mapping.stalls import tile_stalls
 
 durations = st.integers(0, 9).map(float)
 tiles = st.lists(st.tuples(durations, durations, durations), min_size=1, max_size=12)

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from layouts import Case, cases, convolution, operands
 
+from oracles import pe_array
+from oracles.pe_array import element_level_product
 from ridgeline.errors import RidgelineError
-from ridgeline.kernels.spatial import pe_array
 from ridgeline.kernels.spatial.count import count, work_of
 from ridgeline.kernels.spatial.cycle_model import CycleMachine
 from ridgeline.kernels.spatial.nest import ConvolutionNest, SpatialLayout, TemporalLoop, nest_of
-from ridgeline.kernels.spatial.pe_array import element_level_product
 from ridgeline.workload.graph import Conv, Gemm
 
 WIDE = CycleMachine(1, 1, 1, 1, True, True, True, True, True, 1, 0)

@@ -7,10 +7,10 @@ from itertools import product
 import numpy as np
 import pytest
 
+from oracles.systolic_registers import register_level_product
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.array import Dataflow, Edge, Fold
 from ridgeline.kernels.systolic import gemm_cycles
-from ridgeline.kernels.systolic.registers import register_level_product
 
 SCHEDULES = list(
     product(("os", "ws", "is"), ("serial", "pipelined", "overlapped"), ("exact", "full"))

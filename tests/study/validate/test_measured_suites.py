@@ -320,6 +320,41 @@ def test_a_power_meter_settles_and_weighs_the_toggling_of_data() -> None:
     assert PowerMeter(0.25, 1e-3).read_w(2.0, 1e-3, 100.0, 700.0) == 350.0
 
 
+@given(
+    st.floats(0.1, 1.0), st.floats(0.0, 1e-3), st.floats(0.0, 0.5), st.floats(0.0, 10.0),
+    st.floats(1e-6, 1.0),
+)  # fmt: skip
+def test_busy_processors_draw_besides_events_up_to_the_limit(
+    activity: float, settle_s: float, busy: float, events_j: float, time_s: float
+) -> None:
+    idle_w, limit_w = 100.0, 700.0
+    without, with_busy = (
+        PowerMeter(activity, settle_s, share).read_w(events_j, time_s, idle_w, limit_w)
+        for share in (0.0, busy)
+    )
+    settled = time_s / (time_s + settle_s)
+    assert idle_w <= without <= with_busy <= limit_w
+    assert with_busy - without <= busy * (limit_w - idle_w) * settled * (1 + 1e-9) + 1e-9
+    assert PowerMeter(1.0, 0.0, busy).read_w(events_j, time_s, idle_w) == pytest.approx(
+        idle_w + events_j / time_s
+    )  # no limit, no share of it
+
+
+def test_the_line_for_the_most_rows_that_a_product_has_counts() -> None:
+    lines = [row for _, row in read_csv(SHIPPED / "power_meters.csv", MAX_BYTES)]
+    apart = [row for row in lines if int(row["rows"])]
+    assert apart
+    for row in apart:
+        least = int(row["rows"])
+        first, rest = (
+            power_meter(row["kind"], row["variant"], row["framework"], rows)
+            for rows in (least, least - 1)
+        )
+        assert first.activity == float(row["activity"])
+        assert rest != first
+        assert rest == power_meter(row["kind"], row["variant"], row["framework"])
+
+
 def test_power_meters_are_better_on_devices_left_out() -> None:
     lines = [row for _, row in read_csv(SHIPPED / "power_meters.csv", MAX_BYTES)]
     assert lines

@@ -1,8 +1,28 @@
 """One tiling and loop order of a matrix product: its time, stalls, traffic and energy.
 
-The tiles of the outer level run through the buffers of the inner one by the closed form of
-`stalls`; the sum over tiles runs over representatives (`tilings`), each as often as it stands for
-a tile, so that its cost does not grow with the number of tiles.
+The tiles of the outer level run through the buffers of the inner one in closed form; the sum over
+tiles runs over representatives (`tilings`), each as often as it stands for a tile, so that its cost
+does not grow with the number of tiles.
+
+A level's tiles i = 1..n are loaded from the level behind, computed, and their results stored.
+With `inputs` buffers for what is loaded and `outputs` for what is stored (1: single, 2: double),
+
+    loaded_i   = max(port, done_{i - inputs}) + load_i
+    done_i     = max(loaded_i, done_{i-1}, stored_{i - outputs}) + compute_i
+    stored_i   = max(port, done_i) + store_i
+
+where `port` is when the last transfer of the same direction ended or, if loads and stores share one
+port, the last transfer of either. A shared port takes them in the order in which they are asked
+for: when tile i is done, its input buffer becomes free for load i + inputs, and store i follows
+that load. This is a recurrence in maxima and sums. With two buffers each and one shared port it has
+a closed form. Let start_i be when tile i begins to be computed: everything asked for before has
+left the port by then, so
+
+    start_{i+1} = start_i + max(compute_i, load_{i+1} + store_{i-1})
+
+and the whole takes load_1 + sum_i max(compute_i, load_{i+1} + store_{i-1}) + store_n. What exceeds
+the computing, less the first load and the last store, is the steady stall: it is zero if and only
+if the load of each tile's successor and the store of its predecessor fit under its computing.
 """
 
 from __future__ import annotations

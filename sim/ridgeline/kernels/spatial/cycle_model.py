@@ -1,7 +1,7 @@
 """Cycle model of a spatial array: cycles and words of a loop nest by a max-plus recurrence.
 
 A *step* is what the elements do between two exchanges of operands. The rules, which the array of
-`pe_array` plays word by word:
+`tests/oracles/pe_array.py` plays word by word:
 
 * Each of x, w, partial sums in and partial sums out has a network of its own that carries a number
   of words a cycle; with multicast a word goes to all elements that need it at once.

@@ -1,4 +1,4 @@
-"""Systolic arrays: closed-form cycles, a register-level array, SCALE-Sim's figures and files."""
+"""Systolic arrays: closed-form cycles, SCALE-Sim's figures and files."""
 
 from ridgeline.kernels.systolic.gemm import SystolicGemm, gemm_cycles, systolic_gemm
 from ridgeline.kernels.systolic.scalesim import ScaleSimGemm, scalesim_gemm, scalesim_product

@@ -30,7 +30,6 @@ from ridgeline.parallel.checkpointing.ops import (
     replay,
 )
 from ridgeline.parallel.checkpointing.revolve import Action, ForwardChain, best_reversal
-from ridgeline.parallel.partition.partition_dp import DoesNotFit
 from ridgeline.units import show
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 from ridgeline.workload.liveness import lifetimes, memory_entries, peak
@@ -38,6 +37,10 @@ from ridgeline.workload.liveness import lifetimes, memory_entries, peak
 _MOST_PARTS = 64  # of a chain: the dynamic program takes their cube
 _TRIES = 9  # bisections of the memory that the chain may plan with
 _CLOSE = 0.01  # of the budget: then no more are needed
+
+
+class DoesNotFit(RidgelineError):
+    """Nothing that is tried makes a step fit into memory."""
 
 
 @dataclass(frozen=True)

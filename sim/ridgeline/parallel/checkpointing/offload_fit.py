@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from ridgeline.parallel.checkpointing.chain import DoesNotFit
 from ridgeline.parallel.checkpointing.offload import (
     OffloadLink,
     OffloadOverlap,
@@ -19,7 +20,6 @@ from ridgeline.parallel.checkpointing.offload import (
     with_offload,
 )
 from ridgeline.parallel.checkpointing.recompute import Mode, with_recompute
-from ridgeline.parallel.partition.partition_dp import DoesNotFit
 from ridgeline.units import show
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.liveness import peak

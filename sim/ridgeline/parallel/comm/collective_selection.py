@@ -28,8 +28,8 @@ from ridgeline.parallel.checkpointing.offload import way_to_host
 from ridgeline.parallel.comm.expert_links import link_ratio
 from ridgeline.parallel.comm.two_level import two_level
 from ridgeline.parallel.plan.mesh import Ranks
-from ridgeline.parallel.sharding.axes import HALO
 from ridgeline.parallel.sharding.halo import pairs_of
+from ridgeline.parallel.sharding.inserted_ops import HALO
 
 _TWO_LEVEL, _NAMED = "two-level", "all-reduce"
 COPIES = ("copy from host", "copy to host")

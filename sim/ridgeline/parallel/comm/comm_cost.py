@@ -24,7 +24,7 @@ from ridgeline.parallel.comm.placement import Lying
 from ridgeline.parallel.comm.symmetry import Share, Symmetry
 from ridgeline.parallel.plan.layers import kind_of
 from ridgeline.parallel.plan.mesh import Ranks
-from ridgeline.parallel.sharding.axes import HALO
+from ridgeline.parallel.sharding.inserted_ops import HALO
 
 _MEMORY_PASSES = {
     "all-reduce": (2, 0),

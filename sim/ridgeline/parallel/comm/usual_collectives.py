@@ -10,8 +10,8 @@ import numpy as np
 from ridgeline.parallel.comm.collective_flows import StageCollective
 from ridgeline.parallel.comm.collective_selection import COPIES
 from ridgeline.parallel.plan.mesh import Mesh, Ranks
-from ridgeline.parallel.sharding.axes import GRID, HALO
 from ridgeline.parallel.sharding.halo import written
+from ridgeline.parallel.sharding.inserted_ops import GRID, HALO
 
 PROBE_BYTES = 64e6
 """A collective that is long enough for its bandwidth."""

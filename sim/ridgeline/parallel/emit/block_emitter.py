@@ -34,7 +34,7 @@ from ridgeline.parallel.op_pricer import OpenRows
 from ridgeline.parallel.passes.optimizer_kernels import CHUNKS, ISSUED
 from ridgeline.parallel.plan.layers import kind_of
 from ridgeline.parallel.plan.mesh import Mesh, Ranks
-from ridgeline.parallel.sharding.axes import GRID
+from ridgeline.parallel.sharding.inserted_ops import GRID
 from ridgeline.parallel.sharding.ring_attention import HOP
 from ridgeline.parallel.sharding.shard import COLLECTIVES
 from ridgeline.workload.graph import Graph, Op

@@ -20,6 +20,7 @@ from ridgeline.parallel.emit.buckets import copies_gradients, passed_bytes, sent
 from ridgeline.parallel.emit.grad_accumulation import adds, casts, sum_bytes
 from ridgeline.parallel.emit.host_launches import experts_of
 from ridgeline.parallel.partition.chain import PASS_COLUMN
+from ridgeline.parallel.partition.memory_footprint import UnitMemory, unit_memory
 from ridgeline.parallel.sharding.shard import COLLECTIVES
 from ridgeline.software.stack import Stack
 from ridgeline.workload.autodiff import gradient_parts, weight_gradients
@@ -62,6 +63,8 @@ class Overheads:
     copied_s
         [N, 2] seconds in which weights that are gathered for a pass, forward and backward, are
         copied out of a buffer.
+    memory
+        What the units hold; None: it is not known.
     """
 
     each: Floats
@@ -70,11 +73,16 @@ class Overheads:
     issued_s: Floats
     added_s: Floats
     copied_s: Floats
+    memory: UnitMemory | None = None
 
     def of_more(self, whole: Callable[[Floats], Floats]) -> Overheads:
         """Return those of a chain with more units: `whole` writes out what is known of each."""
+        memory = self.memory
+        if memory is not None:
+            memory = memory._replace(held=whole(memory.held))
         return replace(
             self,
+            memory=memory,
             each=whole(self.each),
             holds=whole(self.holds.T.astype(np.float64)).T > 0.0,
             issued_s=whole(self.issued_s),
@@ -165,7 +173,12 @@ def overheads_of(
     found.add_gradients()
     issued_s = _issued_s(graph, home, n_units, times.issue_s, stack)
     added_s = _added_s(graph, home, n_units, times)
-    return Overheads(found.each, found.holds, found.shared, issued_s, added_s, found.copied_s)
+    memory = unit_memory(
+        graph, np.array(home), n_units, weight_gradients(graph), experts, tuple(found.several)
+    )
+    return Overheads(
+        found.each, found.holds, found.shared, issued_s, added_s, found.copied_s, memory
+    )
 
 
 class _Adding:

@@ -17,18 +17,20 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
-from ridgeline.parallel.partition.overheads import Overheads, Replicas, of_parts
+from ridgeline.parallel.partition.overheads import ALONE, Overheads, Replicas, of_parts
+from ridgeline.parallel.partition.part_memory import (
+    DEVICE,
+    DeviceRoom,
+    PartMemory,
+    part_memory,
+    unlimited,
+)
 from ridgeline.parallel.schedule import SCHEDULES
-from ridgeline.units import show
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 
 _EQUAL = 1e-12  # relative: sums of the same layers in another order
-
-
-class DoesNotFit(RidgelineError):
-    """No partition has room in the memory of its devices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,36 +42,7 @@ class StageLayers:
     replicas: int = 1
 
 
-@dataclass(frozen=True)
-class Room:
-    """Memory of a stage's device, and what the layers of a chain need of it.
-
-    Attributes
-    ----------
-    capacity_bytes
-        Of one device.
-    static_bytes
-        Of every layer: weights, gradients, optimizer state.
-    activation_bytes
-        Of every layer, for one micro-batch.
-    in_flight
-        Of every stage, how many micro-batches it holds (`PipelineSchedule.in_flight`).
-    """
-
-    capacity_bytes: float
-    static_bytes: Sequence[float]
-    activation_bytes: Sequence[float]
-    in_flight: Sequence[int]
-
-
-def balance(
-    time_s: Sequence[float],
-    stages: int,
-    *,
-    send_s: Sequence[float] | None = None,
-    overlap: bool = True,
-    room: Room | None = None,
-) -> tuple[StageLayers, ...]:
+def balance(time_s: Sequence[float], stages: int) -> tuple[StageLayers, ...]:
     """Cut a chain of N layers into contiguous stages so that the slowest is as fast as can be.
 
     Of all such partitions, one with the least sum of squares of the stage times is returned, so
@@ -81,53 +54,19 @@ def balance(
         [N] forward and backward time of every layer for one micro-batch.
     stages
         At most N; none is empty.
-    send_s
-        [N] time to send what crosses a cut behind each layer, both ways together; the last one is
-        not used.
-    overlap
-        A stage takes the longer of its work and of sending behind it (True), or its work and the
-        sending on both of its sides (False).
-    room
-        Which stages fit into memory; None: all.
-
-    Returns
-    -------
-    tuple of Stage
 
     Raises
     ------
-    DoesNotFit
-        If no partition has room.
     RidgelineError
         If there are fewer layers than stages.
     """
+    from ridgeline.parallel.partition.balance_dp import even_cuts
+
     n = len(time_s)
     if not 1 <= stages <= n:
         raise RidgelineError(f"{n} layers cannot be cut into {stages} stages")
-    if send_s is None and room is None:
-        from ridgeline.parallel.partition.balance_dp import even_cuts
-
-        until = np.concatenate(([0.0], np.cumsum(np.asarray(time_s, np.float64))))
-        return tuple(
-            StageLayers(i, j) for i, j in pairwise(even_cuts(until, stages, _EQUAL).tolist())
-        )
-    work = _between(np.asarray(time_s, np.float64))
-    send = np.zeros(n + 1) if send_s is None else np.array([0.0, *send_s], np.float64)
-    send[n] = 0.0
-    cost = np.maximum(work, send) if overlap else work + send + send[:, None]
-    cost[np.tril_indices(n + 1)] = np.inf  # no empty stage
-    allowed = [np.isfinite(cost) & fits for fits in _fits(room, stages, n)]
-    least, _ = _partition([np.where(fits, cost, np.inf) for fits in allowed], np.maximum)
-    if not np.isfinite(least):
-        assert room is not None
-        raise DoesNotFit(
-            f"no partition of the {n} layers into {stages} stages has room in "
-            f"{show(room.capacity_bytes, 'B', 4)} a device; {_would_fit(room, stages, n)} would do"
-        )
-    bound = least * (1 + _EQUAL)
-    even = [np.where(fits & (cost <= bound), cost**2, np.inf) for fits in allowed]
-    _, cuts = _partition(even, np.add)
-    return tuple(StageLayers(i, j) for i, j in pairwise(cuts))
+    until = np.concatenate(([0.0], np.cumsum(np.asarray(time_s, np.float64))))
+    return tuple(StageLayers(i, j) for i, j in pairwise(even_cuts(until, stages, _EQUAL).tolist()))
 
 
 class Pace(NamedTuple):
@@ -147,6 +86,8 @@ class Pace(NamedTuple):
         Whether there is a backward pass.
     replicas
         Ranks that hold the same weights; None: there are none.
+    room
+        Memory of the devices; None: for everything.
     """
 
     schedule: str
@@ -156,6 +97,7 @@ class Pace(NamedTuple):
     chunks: int = 1
     returns: bool = True
     replicas: Replicas | None = None
+    room: DeviceRoom | None = None
 
     @property
     def added_share(self) -> float:
@@ -196,6 +138,8 @@ def balance_step(
 ) -> tuple[StageLayers, ...]:
     """Cut a chain of N layers into parts so that the step is as short as can be (`played_cuts`).
 
+    Of the cuts that fit into the devices' memory, if it is known and any does.
+
     Parameters
     ----------
     time_s
@@ -212,6 +156,7 @@ def balance_step(
     RidgelineError
         If there are fewer layers than parts.
     """
+    from ridgeline.parallel.partition.memory_share import fullest_share
     from ridgeline.parallel.partition.played_cuts import step_cuts
 
     work = np.asarray(time_s, np.float64)
@@ -222,8 +167,42 @@ def balance_step(
     played = _played(work, parts, send_bytes, pace, besides)
     runs = played.runs
     every = comb(len(work) - 1, parts - 1) * int(runs[:, 0].sum()) <= _MOST_PLAYED
-    cuts = step_cuts(*played, every, _MOST_PLAYED, known)
+    cuts = step_cuts(played, unlimited(len(work)), every, _MOST_PLAYED, known)
+    memory = _memory(pace, besides)
+    if memory is not None and fullest_share(memory, cuts) > 1.0:
+        fitting = step_cuts(played, memory, every, _MOST_PLAYED, known)
+        cuts = fitting if fullest_share(memory, fitting) <= 1.0 else cuts
     return tuple(StageLayers(i, j) for i, j in pairwise(cuts.tolist()))
+
+
+def _memory(pace: Pace, besides: Overheads | None) -> PartMemory | None:
+    """Return what the devices of cuts hold, if it is known, and what they have room for."""
+    if pace.room is None or besides is None or besides.memory is None:
+        return None
+    order = pace.schedule, pace.micro_batches, pace.chunks
+    of = pace.replicas or ALONE
+    memory, holds = besides.memory, besides.holds
+    return part_memory(memory, holds, of.zero_stage, of.ranks, pace.room, order)
+
+
+def memory_shares(where: Sequence[int], pace: Pace, besides: Overheads | None) -> tuple[float, ...]:
+    """Return what each device holds of a cut, over its capacity; empty where it is not known.
+
+    Parameters
+    ----------
+    where
+        [P + 1] the first layer of every part, and the number of layers.
+    """
+    from ridgeline.parallel.partition.memory_share import fullest_share
+
+    memory, cuts = _memory(pace, besides), np.array(where, np.int64)
+    if memory is None:
+        return ()
+    of_device = (memory.moments[:, DEVICE] == k for k in range(len(memory.capacity)))
+    return tuple(
+        float(fullest_share(memory._replace(moments=memory.moments[mine]), cuts))
+        for mine in of_device
+    )
 
 
 def shortest_share(
@@ -245,12 +224,41 @@ def shortest_share(
     parts = len(where) - 1
     played = _played(np.asarray(time_s, np.float64), parts, send_bytes, pace, besides)
     best = [0, *(stage.stop for stage in balance_step(time_s, parts, send_bytes, pace, besides))]
-    found_s = [float(step_s(*played, np.array(cuts, np.int64))) for cuts in (best, where)]
+    found_s = [float(step_s(played, np.array(cuts, np.int64))) for cuts in (best, where)]
     return found_s[0] / found_s[1] if found_s[1] else 1.0
 
 
 class _Played(NamedTuple):
-    """What pipelines are played by: parameters of `played_cuts.step_s` in its order."""
+    """What pipelines of P parts of N layers are played by (`played_cuts`).
+
+    Attributes
+    ----------
+    until
+        [3, N + 1] seconds of all layers before each one, for a micro-batch: forward, backward, and
+        the gradients of weights, where the schedule has them apart.
+    issued
+        [3, N + 1] the same of the host, which issues their ops when the device is free.
+    send
+        [2, P, N + 1] seconds of what crosses a cut before each layer where part p begins: forward,
+        and back.
+    once
+        [8, N + 1, N + 1] as `part_ends`.
+    how
+        [4] when weights are gathered, whether gradients are summed in every micro-batch, whether
+        ops wait for these sums, whether they wait for gathers.
+    held
+        [K, N + 1] of each of K weights that units share, how many of those before each place do.
+    tie_s
+        [K] seconds in which two devices add up its gradients.
+    slots
+        [S, 4] device, pass, micro-batch and part of every slot of one or two runs, device by
+        device.
+    runs
+        [R, 2] slots and micro-batches of each run. A longer step goes on at the pace at which the
+        second run is longer than the first.
+    total
+        Micro-batches of a step; negative: of one that never flushes, which takes the pace alone.
+    """
 
     until: Floats
     issued: Floats
@@ -311,27 +319,6 @@ def _between(each: Floats) -> Floats:
     """[N + 1, N + 1] Sum of the layers i:j at [i, j]."""
     total = np.concatenate(([0.0], np.cumsum(each)))
     return total[None, :] - total[:, None]
-
-
-def _fits(room: Room | None, stages: int, n: int) -> list[npt.NDArray[np.bool_]]:
-    """Of every stage, [N + 1, N + 1] whether it has room for the layers i:j."""
-    if room is None:
-        return [np.ones((n + 1, n + 1), np.bool_)] * stages
-    return [held <= room.capacity_bytes for held in _held_bytes(room, stages)]
-
-
-def _held_bytes(room: Room, stages: int) -> list[Floats]:
-    static = _between(np.asarray(room.static_bytes, np.float64))
-    active = _between(np.asarray(room.activation_bytes, np.float64))
-    return [static + room.in_flight[stage] * active for stage in range(stages)]
-
-
-def _would_fit(room: Room, stages: int, n: int) -> str:
-    """Say the least capacity that some partition fits into."""
-    held = _held_bytes(room, stages)
-    for part in held:
-        part[np.tril_indices(n + 1)] = np.inf
-    return show(float(_partition(held, np.maximum)[0]), "B", 4)
 
 
 def _partition(costs: Sequence[Floats], combine: np.ufunc) -> tuple[float, list[int]]:

@@ -26,6 +26,7 @@ from ridgeline.parallel.partition.partition_dp import (
     balance,
     balance_given,
     balance_step,
+    memory_shares,
     shortest_share,
 )
 from ridgeline.parallel.partition.stage_of import HELD, copies, places
@@ -87,11 +88,15 @@ class PipelinePartition:
     ----------
     shortest
         Seconds of the pipeline that is cut wherever it ends first, over those of this one.
+    memory_shares
+        What each stage's device holds, over its capacity, as the cut knows it (`part_memory`);
+        empty where they were not cut so.
     """
 
     parts: tuple[StagePart, ...]
     ties: tuple[Tie, ...] = ()
     shortest: float = 1.0
+    memory_shares: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +171,11 @@ def partition(
             for i in part:
                 home[i] = number
     done = _Cutter(graph, home, n_stages).cut()
-    if pace is None or cut == "even":
+    if pace is None:
         return done
+    if cut == "even":
+        where = [0, *(stage.stop for stage in stages)]
+        return replace(done, memory_shares=memory_shares(where, pace, besides))
     starts = [*layer_starts(graph, found, ends=cut == "ends"), len(found)]
     where = [*(starts[stage.first] for stage in stages), len(found)]
     each_s = pass_times(graph, time_s, [unit.ops for unit in found])

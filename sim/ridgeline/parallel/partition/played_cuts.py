@@ -16,6 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline._jit import kernel
+from ridgeline.parallel.partition.memory_share import emptied, fullest_share, furthest
 from ridgeline.parallel.partition.part_ends import (
     BEGIN_S,
     END_S,
@@ -36,41 +37,18 @@ EQUAL = 1e-9
 
 
 @kernel
-def step_cuts(  # type: ignore[no-untyped-def]
-    until, issued, send, once, how, held, tie_s, slots, runs, total, every, most, first
-):
-    """Return [P + 1] the first layer of every part, and the number of layers.
+def step_cuts(of, memory, every, most, first):  # type: ignore[no-untyped-def]
+    """Return [P + 1] the first layer of every part, and the number of layers; `first` if none fits.
 
     Of cuts that end at the same time, one with the least sum of squares of the parts' times: then
     memory and updates are even, too.
 
     Parameters
     ----------
-    until
-        [3, N + 1] seconds of all layers before each one, for a micro-batch: forward, backward, and
-        the gradients of weights, where the schedule has them apart.
-    issued
-        [3, N + 1] the same of the host, which issues their ops when the device is free.
-    send
-        [2, P, N + 1] seconds of what crosses a cut before each layer where part p begins: forward,
-        and back.
-    once
-        [8, N + 1, N + 1] as `part_ends`.
-    how
-        [4] when weights are gathered, whether gradients are summed in every micro-batch, whether
-        ops wait for these sums, whether they wait for gathers.
-    held
-        [K, N + 1] of each of K weights that units share, how many of those before each place do.
-    tie_s
-        [K] seconds in which two devices add up its gradients.
-    slots
-        [S, 4] device, pass, micro-batch and part of every slot of one or two runs, device by
-        device.
-    runs
-        [R, 2] slots and micro-batches of each run. A longer step goes on at the pace at which the
-        second run is longer than the first.
-    total
-        Micro-batches of a step; negative: of one that never flushes, which takes the pace alone.
+    of
+        What pipelines are played by.
+    memory
+        What the devices of a cut hold (`part_memory`): only those that fit are played.
     every
         Whether to play every cut.
     most
@@ -79,16 +57,16 @@ def step_cuts(  # type: ignore[no-untyped-def]
     first
         [P + 1] cuts to begin with.
     """
+    until, send, once, how, total = of.until, of.send, of.once, of.how, of.total
     parts, n = len(first) - 1, until.shape[1] - 1
-    best = first.copy()
-    best_s = step_s(until, issued, send, once, how, held, tie_s, slots, runs, total, best)
+    best, best_s = first.copy(), np.inf
+    if fullest_share(memory, best) <= 1.0:
+        best_s = step_s(of, best)
     if every:
         trial = np.arange(parts + 1)
         trial[parts] = n
         while True:
-            best_s = kept(
-                until, issued, send, once, how, held, tie_s, slots, runs, total, trial, best, best_s
-            )
+            best_s = kept(of, memory, trial, best, best_s)
             k = parts - 1
             while k > 0 and trial[k] == n - (parts - k):
                 k -= 1
@@ -97,20 +75,23 @@ def step_cuts(  # type: ignore[no-untyped-def]
             trial[k] += 1
             for later in range(k + 1, parts):
                 trial[later] = trial[later - 1] + 1
-    whole, played, each = until.sum(axis=0), 0, runs[:, 0].sum()
-    cost = part_costs(until, issued, once, how, abs(total))
+    whole, played, each = until.sum(axis=0), 0, of.runs[:, 0].sum()
+    cost = part_costs(until, of.issued, once, how, abs(total))
     came = np.zeros((parts + 1, n + 1), np.int64)
-    limit, least = cost.max(), whole[n] / parts
+    limit, least = max(cost.max(), send.max()), whole[n] / parts
+    reach = furthest(memory, parts)
     while played < most:
-        sent = fewest_sent(cost, send, parts, limit, came)
+        sent = fewest_sent(cost, send, reach, limit, came)
         if sent == np.inf or (abs(total) - 1) * least + whole[n] + sent > best_s:
             break  # shorter times of parts cost more messages than they are worth
         trial = cuts_of(came, parts, n)
-        best_s = kept(
-            until, issued, send, once, how, held, tie_s, slots, runs, total, trial, best, best_s
-        )
+        best_s = kept(of, memory, trial, best, best_s)
         played += each + parts * n * n // 8
         limit = longest_of(cost, send, trial) * (1.0 - EQUAL)
+    if best_s == np.inf:
+        if emptied(memory, best) > 1.0:
+            return first
+        best_s = step_s(of, best)
     moved = True
     while moved and played < most:
         moved = False
@@ -119,37 +100,24 @@ def step_cuts(  # type: ignore[no-untyped-def]
             trial = best.copy()
             for place in range(best[k - 1] + 1, best[k + 1]):
                 trial[k] = place
-                best_s = kept(
-                    until,
-                    issued,
-                    send,
-                    once,
-                    how,
-                    held,
-                    tie_s,
-                    slots,
-                    runs,
-                    total,
-                    trial,
-                    best,
-                    best_s,
-                )
+                best_s = kept(of, memory, trial, best, best_s)
                 played += each
             moved = moved or best[k] != here
     return best
 
 
 @kernel
-def kept(  # type: ignore[no-untyped-def]
-    until, issued, send, once, how, held, tie_s, slots, runs, total, trial, best, best_s
-):
-    """Play a cut, and make it the best one if it is; return when the best one ends."""
+def kept(of, memory, trial, best, best_s):  # type: ignore[no-untyped-def]
+    """Play a cut, if it fits, and make it the best one if it is; return when the best one ends."""
+    until, total = of.until, of.total
     longest = 0.0
     for k in range(len(trial) - 1):
         longest = max(longest, (until[:, trial[k + 1]] - until[:, trial[k]]).sum())
     if abs(total) * longest > best_s * (1.0 + EQUAL):
         return best_s
-    found_s = step_s(until, issued, send, once, how, held, tie_s, slots, runs, total, trial)
+    if fullest_share(memory, trial) > 1.0:
+        return best_s
+    found_s = step_s(of, trial)
     if found_s < best_s * (1.0 - EQUAL):
         best[:] = trial
         return found_s
@@ -160,19 +128,17 @@ def kept(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def step_s(  # type: ignore[no-untyped-def]
-    until, issued, send, once, how, held, tie_s, slots, runs, total, cuts
-):
+def step_s(of, cuts):  # type: ignore[no-untyped-def]
     """Return when the pipeline of a cut ends.
 
     Where it never does, how long a step's share of it is: each device has its own ends besides, and
     sums go on beside it.
     """
+    until, once, runs, total = of.until, of.once, of.runs, of.total
     ends = np.zeros(2)
     at = 0
     for run in range(len(runs)):
-        some = slots[at : at + runs[run, 0]]
-        ends[run] = played_s(until, issued, send, once, how, held, tie_s, some, runs[run, 1], cuts)
+        ends[run] = played_s(of, of.slots[at : at + runs[run, 0]], runs[run, 1], cuts)
         at += runs[run, 0]
     if len(runs) == 1:
         return ends[0]
@@ -189,9 +155,7 @@ def step_s(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def played_s(  # type: ignore[no-untyped-def]
-    until, issued, send, once, how, held, tie_s, slots, micro_batches, cuts
-):
+def played_s(of, slots, micro_batches, cuts):  # type: ignore[no-untyped-def]
     """Return when the last device has done its last slot, and what is done behind it.
 
     A device begins a slot when it has done the one before and, of the same micro-batch, what it
@@ -202,14 +166,14 @@ def played_s(  # type: ignore[no-untyped-def]
     summed as soon as they are made, in every micro-batch or with the last one. Updates wait for all
     sums of their device, and those of parts that share a weight for each other.
     """
+    until, issued, send, once, how = of.until, of.issued, of.send, of.once, of.how
     parts, devices = len(cuts) - 1, slots[len(slots) - 1, 0] + 1
     begin = np.zeros(devices + 1, np.int64)
     device = np.zeros(parts, np.int64)
-    makes = 1  # the pass that makes gradients of weights
+    makes = max(1, slots[:, 1].max())  # the pass that makes gradients of weights
     for i in range(len(slots)):
         begin[slots[i, 0] + 1] = i + 1
         device[slots[i, 3]] = slots[i, 0]
-        makes = max(makes, slots[i, 1])
     at = begin[:devices].copy()
     free, queue = np.zeros(devices), np.zeros(devices)
     made, there = np.zeros(parts), np.zeros(parts)
@@ -253,7 +217,7 @@ def played_s(  # type: ignore[no-untyped-def]
                     came[1, p - 1, i] = way[1, p]
         if left == before:
             return np.inf  # no slot of any device can begin
-    ended(once, how, held, tie_s, cuts, device, made, free, queue)
+    ended(of, cuts, device, made, free, queue)
     return free.max()
 
 
@@ -280,8 +244,9 @@ def begun(once, how, cuts, device, free, queue, there):  # type: ignore[no-untyp
 
 
 @kernel
-def ended(once, how, held, tie_s, cuts, device, made, free, queue):  # type: ignore[no-untyped-def]
+def ended(of, cuts, device, made, free, queue):  # type: ignore[no-untyped-def]
     """Write when every device has done its updates, behind its last slot and all sums."""
+    once, how, held, tie_s = of.once, of.how, of.held, of.tie_s
     parts, devices = len(cuts) - 1, len(free)
     free[:] = np.maximum(free, queue)
     if not how[SUMS_EACH]:
@@ -359,13 +324,14 @@ def cuts_of(came, parts, n):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def fewest_sent(cost, send, parts, longest, came):  # type: ignore[no-untyped-def]
+def fewest_sent(cost, send, reach, longest, came):  # type: ignore[no-untyped-def]
     """Return the fewest seconds of messages where no part or message takes longer.
 
-    inf if there is no such cut. ``came[k, i]`` is where part k ends if it begins with layer i; of
-    equal ones that with the least sum of squares from there on.
+    inf if there is no such cut. Parts end where they have room, at most (`furthest`).
+    ``came[k, i]`` is where part k ends if it begins with layer i; of equal ones that with the least
+    sum of squares from there on.
     """
-    n = len(cost) - 1
+    n, parts = len(cost) - 1, len(reach)
     sent = np.full(n + 1, np.inf)
     squares = np.zeros(n + 1)
     sent[n] = 0.0
@@ -374,7 +340,7 @@ def fewest_sent(cost, send, parts, longest, came):  # type: ignore[no-untyped-de
         after, sums = np.full(n + 1, np.inf), np.zeros(n + 1)
         for i in range(k, n - (parts - 1 - k)):
             last = n if k == parts - 1 else n - (parts - 1 - k)
-            for j in range(n if k == parts - 1 else i + 1, last + 1):
+            for j in range(n if k == parts - 1 else i + 1, min(last, reach[k, i]) + 1):
                 if cost[i, j] > longest or sent[j] == np.inf:
                     continue
                 total = sent[j]

@@ -13,7 +13,7 @@ from ridgeline.errors import ConfigError
 from ridgeline.parallel.plan.layers import levels
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.plan.replicas import counts_of
-from ridgeline.parallel.sharding.axes import GRID
+from ridgeline.parallel.sharding.inserted_ops import GRID
 from ridgeline.parallel.sharding.tensor_2d import Grid
 
 Ranks = npt.NDArray[np.int64]

@@ -126,19 +126,7 @@ class Plan(Strict):
     """None: the model's own."""
     forward_only: bool = False
     """Whether the step is a forward pass alone: inference on the global batch, without the loss."""
-    schedule: Annotated[
-        Literal[
-            "1f1b",
-            "gpipe",
-            "interleaved",
-            "zero-bubble",
-            "zero-bubble-h2",
-            "zero-bubble-v",
-            "pipedream",
-            "continuous",
-        ],
-        BeforeValidator(named),
-    ] = "1f1b"
+    schedule: Annotated[str, BeforeValidator(named)] = "1f1b"
     """In which order the stages of a pipeline work; pipedream and continuous never flush, so that a
     step is one update's share of a stream, and weights are as old as their micro-batches."""
     stage_balance: Literal["even", "layers", "ends"] = "even"

@@ -1,6 +1,6 @@
 """Samples of a mixture of experts as labels, for layers that divide samples (`layers`).
 
-The rules of ops (`axis_rules`) divide the tokens of a mixture by positions. Rows of experts are of
+The sharding rules of ops divide the tokens of a mixture by positions. Rows of experts are of
 samples as well: where loads are even, each sample has its share of the rows of every expert.
 """
 
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ridgeline.parallel.sharding.axes import EXPERT_ROWS, EXPERTS, Labels, Signature, Tensors
 from ridgeline.workload.graph import Op
 from ridgeline.workload.ops.routing import COMBINE, DISPATCH
+from ridgeline.workload.sharding_axes import EXPERT_ROWS, EXPERTS, Labels, Signature, Tensors
 
 ROUTED = frozenset({DISPATCH.name, COMBINE.name})
 """Kinds of the ops that copy tokens to rows of experts, and back."""

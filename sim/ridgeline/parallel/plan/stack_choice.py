@@ -16,7 +16,6 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.software.load import load_software
 from ridgeline.software.stack import Stack
-from ridgeline.workload.families import network_kind
 from ridgeline.workload.model import Model
 
 BOUND = "ideal"
@@ -84,7 +83,7 @@ def refusals(
 ) -> list[str]:
     """Return why a stack cannot run a step; nothing where it can."""
     can = stack.supports
-    kind = "" if model is None else network_kind(model.network)
+    kind = "" if model is None else model.network.network_kind
     vendor = "" if cluster is None else cluster.device.vendor.lower()
     found = []
     if model is not None and can.networks and kind not in can.networks:

@@ -1,4 +1,4 @@
-"""Pipeline schedules by name; each is a module of its own.
+"""Pipeline schedules by name; each is a module of its own, with the decorator `schedule`.
 
 A schedule is called with stages, micro-batches and chunks and gives for every stage its slots in
 order; its attributes say what is published of it (bubble, activations in flight) in closed form.
@@ -6,45 +6,18 @@ order; its attributes say what is published of it (bubble, activations in flight
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
-
-from ridgeline.errors import RidgelineError, nearest
-from ridgeline.parallel.schedule import (
-    continuous,
-    gpipe,
-    interleaved,
-    one_f_one_b,
-    pipedream,
-    zero_bubble,
-    zero_bubble_h2,
-    zero_bubble_v,
-)
+from ridgeline.errors import ConfigError
 from ridgeline.parallel.schedule.slots import (
     PHASES,
+    SCHEDULES,
     Orders,
     Phase,
     PipelineSchedule,
     Slot,
     SlotArrays,
     one_forward_one_backward,
+    schedule,
     slot_arrays,
-)
-
-SCHEDULES: Mapping[str, PipelineSchedule] = MappingProxyType(
-    {
-        module.SCHEDULE.name: module.SCHEDULE
-        for module in (
-            gpipe,
-            one_f_one_b,
-            interleaved,
-            zero_bubble,
-            zero_bubble_h2,
-            zero_bubble_v,
-            pipedream,
-            continuous,
-        )
-    }
 )
 
 _PUBLISHED = {"zb-h1": "zero-bubble", "zb-h2": "zero-bubble-h2", "zb-v": "zero-bubble-v"}
@@ -58,36 +31,21 @@ __all__ = [
     "PipelineSchedule",
     "Slot",
     "SlotArrays",
-    "find",
     "named",
     "one_forward_one_backward",
+    "schedule",
     "slot_arrays",
 ]
 
 
-def find(name: str) -> PipelineSchedule:
-    """Return a schedule by name.
-
-    Raises
-    ------
-    RidgelineError
-        If it is unknown.
-    """
-    if name not in SCHEDULES:
-        known = ", ".join(SCHEDULES)
-        raise RidgelineError(
-            f"unknown schedule {name!r}{nearest(name, SCHEDULES)} (known: {known})"
-        )
-    return SCHEDULES[name]
-
-
 def named(raw: object) -> object:
-    """Read a schedule by its published name, too.
+    """Return the name of a schedule, read by its published name, too.
 
     Raises
     ------
     ValueError
-        If its order depends on times, which are not known when a step is written.
+        If there is no such schedule, or its order depends on times, which are not known when a step
+        is written.
     """
     name = str(raw).lower()
     if name in {"zb-1p", "zb-2p"}:
@@ -96,4 +54,9 @@ def named(raw: object) -> object:
             f"{raw} is an order searched for measured times of passes; with at most {most} times"
             f" the memory of 1f1b there is {like}"
         )
-    return _PUBLISHED.get(name, raw)
+    found = _PUBLISHED.get(name, raw)
+    try:
+        SCHEDULES[str(found)]
+    except ConfigError as error:
+        raise ValueError(error.message) from error
+    return found

@@ -5,15 +5,14 @@ A micro-batch may meet newer weights in its backward than in its forward pass.
 
 from __future__ import annotations
 
-from ridgeline.parallel.schedule import one_f_one_b
-from ridgeline.parallel.schedule.slots import PipelineSchedule
+from ridgeline.parallel.schedule.one_f_one_b import bubble_s, in_flight, one_f_one_b
+from ridgeline.parallel.schedule.slots import schedule
 
-SCHEDULE = PipelineSchedule(
-    name="continuous",
+CONTINUOUS = schedule(
+    "continuous",
     source="Li and Pedram, CATERPILLAR, ASAP 2017, arXiv:1706.00517, section 3 (continuous"
     " propagation, and its sum of L - i + 1 activations)",
-    order=one_f_one_b.order,
-    bubble_s=one_f_one_b.bubble_s,
-    in_flight=one_f_one_b.in_flight,
+    bubble_s=bubble_s,
+    in_flight=in_flight,
     flushes=False,
-)
+)(one_f_one_b.order)

@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from ridgeline.parallel.schedule.slots import PipelineSchedule, SlotArrays
+from ridgeline.parallel.schedule.slots import SlotArrays, schedule
 
 
-def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
+@schedule(
+    "gpipe",
+    source="Huang et al., GPipe, NeurIPS 2019, arXiv:1811.06965, section 2.3: a share of"
+    " (K - 1) / (M + K - 1) is idle",
+    bubble_s=lambda stages, chunks, forward_s, backward_s, weight_s: (
+        (stages - 1) * (forward_s + backward_s + weight_s)
+    ),
+    in_flight=lambda stage, stages, micro_batches, chunks: micro_batches,
+)
+def gpipe(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
     """Return the same order for every stage."""
     import numpy as np
 
@@ -16,15 +25,3 @@ def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
         np.tile(np.concatenate((i, i[::-1])), stages),
         np.zeros(stages * n, np.int32),
     )
-
-
-SCHEDULE = PipelineSchedule(
-    name="gpipe",
-    source="Huang et al., GPipe, NeurIPS 2019, arXiv:1811.06965, section 2.3: a share of"
-    " (K - 1) / (M + K - 1) is idle",
-    order=order,
-    bubble_s=lambda stages, chunks, forward_s, backward_s, weight_s: (
-        (stages - 1) * (forward_s + backward_s + weight_s)
-    ),
-    in_flight=lambda stage, stages, micro_batches, chunks: micro_batches,
-)

@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-from ridgeline.parallel.schedule.slots import PipelineSchedule, SlotArrays, one_forward_one_backward
-
-
-def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
-    """Return the order of every stage; the first has stages - 1 forwards before the pairs."""
-    return one_forward_one_backward(range(micro_batches), 0, 0, warm_ups(stages, micro_batches))
+from ridgeline.parallel.schedule.slots import SlotArrays, one_forward_one_backward, schedule
 
 
 def warm_ups(stages: int, micro_batches: int) -> list[int]:
@@ -27,11 +22,13 @@ def bubble_s(
     return (stages - 1) * (forward_s + backward_s + weight_s)
 
 
-SCHEDULE = PipelineSchedule(
-    name="1f1b",
+@schedule(
+    "1f1b",
     source="Narayanan et al., Efficient large-scale language model training on GPU clusters, SC"
     " 2021, arXiv:2104.04473, section 2.2.1 (PipeDream-Flush)",
-    order=order,
     bubble_s=bubble_s,
     in_flight=in_flight,
 )
+def one_f_one_b(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
+    """Return the order of every stage; the first has stages - 1 forwards before the pairs."""
+    return one_forward_one_backward(range(micro_batches), 0, 0, warm_ups(stages, micro_batches))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from ridgeline.parallel.schedule import one_f_one_b
-from ridgeline.parallel.schedule.slots import PipelineSchedule
+from ridgeline.parallel.schedule.one_f_one_b import bubble_s, in_flight, one_f_one_b
+from ridgeline.parallel.schedule.slots import schedule
 
-SCHEDULE = PipelineSchedule(
-    name="pipedream",
+PIPEDREAM = schedule(
+    "pipedream",
     source="Narayanan et al., PipeDream, SOSP 2019, sections 3.2 and 3.3 (weight stashing)",
-    order=one_f_one_b.order,
-    bubble_s=one_f_one_b.bubble_s,
-    in_flight=one_f_one_b.in_flight,
-    weight_versions=one_f_one_b.in_flight,
+    bubble_s=bubble_s,
+    in_flight=in_flight,
+    weight_versions=in_flight,
     flushes=False,
-)
+)(one_f_one_b.order)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import itemgetter
-from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from ridgeline.errors import RidgelineError
+from ridgeline.registry import Registry, takes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,13 +70,13 @@ class PipelineSchedule:
         What it is called, and where it is published.
     order
         Makes the slots; use the schedule itself or `arrays`, which check what is asked.
-    bubble_s
-        Idle time of a stage in one step for equal stages: `backward_s` is the gradient of the
-        activations, `weight_s` that of the weights; published with the schedule. Where
-        `flushes` is false, it is paid once a run.
     in_flight
         Most micro-batches, of one chunk each, whose activations a stage holds at once: from F to
         B, or to W where the schedule has W.
+    bubble_s
+        Idle time of a stage in one step for equal stages: `backward_s` is the gradient of the
+        activations, `weight_s` that of the weights; published with the schedule. Where
+        `flushes` is false, it is paid once a run. None: nothing is published.
     weight_versions
         How many versions of its weights a stage holds.
     splits_backward
@@ -94,9 +95,9 @@ class PipelineSchedule:
 
     name: str
     source: str
-    order: Callable[[int, int, int], SlotArrays]
-    bubble_s: Bubble
+    order: Callable[[int, int, int], SlotArrays | Orders]
     in_flight: StageCount
+    bubble_s: Bubble | None = None
     weight_versions: StageCount = lambda stage, stages, micro_batches, chunks: 1
     splits_backward: bool = False
     flushes: bool = True
@@ -117,7 +118,11 @@ class PipelineSchedule:
     def arrays(self, stages: int, micro_batches: int, chunks: int = 1) -> SlotArrays:
         """Return the same as arrays; raises as the schedule itself does."""
         self.check(stages, micro_batches, chunks)
-        return self.order(stages, micro_batches, chunks)
+        made = self.order(stages, micro_batches, chunks)
+        if isinstance(made, SlotArrays):
+            return made
+        check_orders(self, made, stages, micro_batches, chunks)
+        return slot_arrays(made)
 
     def place(self, part: int, stages: int) -> tuple[int, int]:
         """Return chunk and stage of a part of the model, the parts numbered in order."""
@@ -185,6 +190,54 @@ class SlotArrays:
         return [slots[a:b] for a, b in pairwise(self.stage_ptr.tolist())]
 
 
+def check_orders(
+    schedule: PipelineSchedule, orders: Orders, stages: int, micro_batches: int, chunks: int
+) -> None:
+    """Complain of orders that do not do all work once, or whose slots wait in a circle.
+
+    A stage's forward waits for that of the stage before, its backward for that of the stage behind
+    and for its own forward, its gradients of weights for its own backward.
+
+    Raises
+    ------
+    RidgelineError
+        Naming the stage and the slot.
+    """
+    said = f"schedule {schedule.name} of {stages} stages and {micro_batches} micro-batches"
+    phases: Sequence[Phase] = PHASES if schedule.splits_backward else PHASES[:2]
+    asked = {Slot(p, i, c) for p in phases for i in range(micro_batches) for c in range(chunks)}
+    if len(orders) != stages:
+        raise RidgelineError(f"{said} has orders of {len(orders)} stages")
+    for stage, order in enumerate(orders):
+        for slot in asked.symmetric_difference(order):
+            verb = "leaves out" if slot in asked else "has a slot that is no work of it:"
+            raise RidgelineError(f"{said}: stage {stage} {verb} {tuple(slot)}")
+        if len(order) != len(asked):
+            raise RidgelineError(f"{said}: stage {stage} does a slot twice")
+    parts = stages * chunks
+    done: set[tuple[Phase, int, int]] = set()  # phase, part of the model, micro-batch
+    waiting = [list(reversed(order)) for order in orders]
+    while any(waiting):
+        before = len(done)
+        for stage, slots in enumerate(waiting):
+            while slots:
+                phase, i, chunk = slots[-1]
+                part = schedule.part(chunk, stage, stages)
+                needs = {
+                    "F": [("F", part - 1, i)] if part else [],
+                    "B": [("F", part, i), *([("B", part + 1, i)] if part + 1 < parts else [])],
+                    "W": [("B", part, i)],
+                }[phase]
+                if not done.issuperset(needs):
+                    break
+                done.add((phase, part, i))
+                slots.pop()
+        if len(done) == before:
+            stage = next(stage for stage, slots in enumerate(waiting) if slots)
+            at = tuple(waiting[stage][-1])
+            raise RidgelineError(f"{said} never ends: stage {stage} waits for ever at {at}")
+
+
 def slot_arrays(orders: Orders) -> SlotArrays:
     """Return slots as flat arrays."""
     import numpy as np
@@ -243,3 +296,39 @@ def one_forward_one_backward(
         chunk[row, place] = of
     stage_ptr = np.arange(len(w) + 1) * shape[1]
     return SlotArrays(stage_ptr, phase.ravel(), micro_batches.ravel(), chunk.ravel())
+
+
+SCHEDULES: Registry[str, PipelineSchedule] = Registry(
+    "schedule", "ridgeline.parallel.schedule", PipelineSchedule
+)
+"""All schedules by name."""
+
+
+def schedule(
+    name: str,
+    *,
+    source: str,
+    in_flight: StageCount,
+    bubble_s: Bubble | None = None,
+    **properties: Any,
+) -> Callable[[Callable[[int, int, int], SlotArrays | Orders]], PipelineSchedule]:
+    """Return a decorator that registers the writer of slots as a pipeline schedule.
+
+    It takes stages, micro-batches and chunks, and returns for every stage its slots in order: a
+    list of `Slot` for each, which is checked (`check_orders`), or `SlotArrays`, which are not.
+    Parameters, and further properties, are the attributes of `PipelineSchedule`.
+
+    Raises
+    ------
+    RidgelineError
+        If the name is taken, or a function takes other parameters; by the decorator.
+    """
+
+    def put(order: Callable[[int, int, int], SlotArrays | Orders]) -> PipelineSchedule:
+        said = f"schedule {name!r}"
+        takes(order, f"{said}: what is decorated", "stages", "micro_batches", "chunks")
+        takes(in_flight, f"{said}: in_flight", "stage", "stages", "micro_batches", "chunks")
+        made = PipelineSchedule(name, source, order, in_flight, bubble_s, **properties)
+        return SCHEDULES.register(name)(made)
+
+    return put

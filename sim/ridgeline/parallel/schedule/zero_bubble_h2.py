@@ -9,17 +9,7 @@ stages at once in between: the paper checks sums over all gradients (norms, over
 
 from __future__ import annotations
 
-from ridgeline.parallel.schedule.slots import PipelineSchedule, SlotArrays, one_forward_one_backward
-
-
-def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
-    """Return 2 (K - k) - 1 forwards, then a backward and a forward in turn, on stage k of K.
-
-    Each W is 2 k micro-batches late. The last of these forwards and the first backward are a pair.
-    """
-    warm_up = [min(2 * (stages - k) - 1, micro_batches) - 1 for k in range(stages)]
-    late = range(0, 2 * stages, 2)
-    return one_forward_one_backward(range(micro_batches), 0, 0, warm_up, late)
+from ridgeline.parallel.schedule.slots import SlotArrays, one_forward_one_backward, schedule
 
 
 def bubble_s(
@@ -29,13 +19,20 @@ def bubble_s(
     return (stages - 1) * max(forward_s + backward_s - 2 * weight_s, 0.0)
 
 
-SCHEDULE = PipelineSchedule(
-    name="zero-bubble-h2",
+@schedule(
+    "zero-bubble-h2",
     source="Qi, Wan, Huang and Lin, Zero bubble pipeline parallelism, ICLR 2024, arXiv:2401.10241,"
     " section 2.2 (ZB-H2) and table 1",
-    order=order,
     bubble_s=bubble_s,
     in_flight=lambda stage, stages, micro_batches, chunks: min(2 * stages - 1, micro_batches),
     splits_backward=True,
     carried=lambda stage, stages, micro_batches, chunks: min(stage, micro_batches),
 )
+def zero_bubble_h2(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
+    """Return 2 (K - k) - 1 forwards, then a backward and a forward in turn, on stage k of K.
+
+    Each W is 2 k micro-batches late. The last of these forwards and the first backward are a pair.
+    """
+    warm_up = [min(2 * (stages - k) - 1, micro_batches) - 1 for k in range(stages)]
+    late = range(0, 2 * stages, 2)
+    return one_forward_one_backward(range(micro_batches), 0, 0, warm_up, late)

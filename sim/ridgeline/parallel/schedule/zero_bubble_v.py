@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache, partial
 
 from ridgeline.parallel.schedule.player import PassTimes, Player, Waiting
-from ridgeline.parallel.schedule.slots import Phase, PipelineSchedule, Slot, SlotArrays, slot_arrays
+from ridgeline.parallel.schedule.slots import Phase, Slot, SlotArrays, schedule, slot_arrays
 
 _FIRST: tuple[tuple[Phase, int], ...] = (("F", 0), ("B", 0), ("F", 1), ("B", 1))
 """What a stage takes before what else, of all that has come."""
@@ -22,11 +22,6 @@ def _order(stages: int, micro_batches: int) -> SlotArrays:
     player = Player(stages, micro_batches, PassTimes(), rule, turns=True)
     player.play()
     return slot_arrays(player.orders)
-
-
-def order(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
-    """Return the order of every stage."""
-    return _order(stages, micro_batches)
 
 
 def _rule(player: Player, stage: Waiting, now_s: float, *, limit: int) -> Slot | None:
@@ -59,14 +54,16 @@ def bubble_s(
     return (stages - 1) * forward_s / 2
 
 
-SCHEDULE = PipelineSchedule(
-    name="zero-bubble-v",
+@schedule(
+    "zero-bubble-v",
     source="Qi, Wan, Huang and Lin, Zero bubble pipeline parallelism, ICLR 2024, arXiv:2401.10241,"
     " section 6 (ZB-V)",
-    order=order,
     bubble_s=bubble_s,
     in_flight=lambda stage, stages, micro_batches, chunks: 2 * min(stages, micro_batches),
     splits_backward=True,
     interleaves=True,
     turns=True,
 )
+def zero_bubble_v(stages: int, micro_batches: int, chunks: int) -> SlotArrays:
+    """Return the order of every stage."""
+    return _order(stages, micro_batches)

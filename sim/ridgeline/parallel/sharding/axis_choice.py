@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from ridgeline.parallel.plan.samples import ROUTED, samples_label, with_samples
-from ridgeline.parallel.sharding.axes import Signature, base, forward_name, signature, whole
+from ridgeline.parallel.sharding.axes import base, forward_name, signature
 from ridgeline.workload.graph import Graph, Op, Pass, Role, Same, Tensor
 from ridgeline.workload.numerics import find, is_discrete
+from ridgeline.workload.sharding_axes import Signature, whole
 
 WHOLE, PARTIAL, FREE = -1, -2, -3
 """Layouts besides "divided along dimension 0, 1, ..."; a weight is free until an op decides."""

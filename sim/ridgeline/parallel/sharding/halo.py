@@ -12,28 +12,15 @@ shares that differ).
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline.workload.sharding_axes import Window
+
 Counts = npt.NDArray[np.int64]
 Reads = npt.NDArray[np.bool_]
-
-
-class Window(NamedTuple):
-    """How rows of an output come from rows of an input.
-
-    ``slide``: convolutions and pools; row o reads ``o stride - padding + i dilation`` for i of
-    `kernel`. ``spread``: transposed convolutions, the other way round. ``adaptive``: windows that
-    cover the input evenly. ``nearest`` and ``bilinear``: enlarged images.
-    """
-
-    kind: Literal["slide", "spread", "adaptive", "nearest", "bilinear"]
-    kernel: int = 1
-    stride: int = 1
-    padding: int = 0
-    dilation: int = 1
 
 
 @lru_cache(maxsize=256)

@@ -20,9 +20,10 @@ from fractions import Fraction
 from typing import Any
 
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.sharding.axes import Signature, base, forward_name, signature
+from ridgeline.parallel.sharding.axes import base, forward_name, signature
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role, Tensor
+from ridgeline.workload.sharding_axes import Signature
 
 NEIGHBOURS = "neighbours"
 """Attribute of a collective that goes on between so many neighbours of the dimension's devices."""

@@ -39,13 +39,7 @@ from fractions import Fraction
 
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.plan.layers import kind_of
-from ridgeline.parallel.sharding.axes import (
-    HALO,
-    Signature,
-    base,
-    divided_loops,
-    whole,
-)
+from ridgeline.parallel.sharding.axes import base, divided_loops
 from ridgeline.parallel.sharding.axis_choice import (
     FREE,
     PARTIAL,
@@ -56,9 +50,11 @@ from ridgeline.parallel.sharding.axis_choice import (
     BySamples,
     need_of,
 )
+from ridgeline.parallel.sharding.inserted_ops import HALO
 from ridgeline.parallel.sharding.kv_head_replication import can_share, with_copied_heads
 from ridgeline.workload.builder import settle
 from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
+from ridgeline.workload.sharding_axes import Signature, whole
 
 _HEADS = frozenset({"heads", "kv-heads"})
 COLLECTIVES = frozenset(

@@ -21,20 +21,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.sharding.axes import (
-    COLUMNS,
-    HALO,
-    ROWS,
-    Signature,
-    base,
-    forward_name,
-    without_halos,
-)
+from ridgeline.parallel.sharding.axes import base, forward_name, without_halos
 from ridgeline.parallel.sharding.axis_choice import FREE, STATIC, WHOLE
-from ridgeline.parallel.sharding.axis_rules_images import SHARED_STATISTICS
 from ridgeline.parallel.sharding.halo import Counts, halo_rows, written
+from ridgeline.parallel.sharding.inserted_ops import HALO
 from ridgeline.parallel.sharding.shard import COLLECTIVES, Sharder
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Role, Tensor
+from ridgeline.workload.ops.normalization import SHARED_STATISTICS
+from ridgeline.workload.sharding_axes import COLUMNS, ROWS, Signature
 
 _AXES = {"spatial.rows": -2, "spatial.columns": -1}
 _LABELS = {"spatial.rows": ROWS, "spatial.columns": COLUMNS}

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from fractions import Fraction
 
-from ridgeline.parallel.sharding.axes import GRID, forward_name
+from ridgeline.parallel.sharding.axes import forward_name
+from ridgeline.parallel.sharding.inserted_ops import GRID
 from ridgeline.workload.builder import settle
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Passes, Role, free_name
 

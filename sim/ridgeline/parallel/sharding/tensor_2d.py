@@ -32,7 +32,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from ridgeline.errors import ConfigError
-from ridgeline.parallel.sharding.axes import GRID, Signature, base
+from ridgeline.parallel.sharding.axes import base
 from ridgeline.parallel.sharding.axis_choice import (
     PARTIAL,
     STATIC,
@@ -41,10 +41,12 @@ from ridgeline.parallel.sharding.axis_choice import (
     BySamples,
     need_of,
 )
+from ridgeline.parallel.sharding.inserted_ops import GRID
 from ridgeline.parallel.sharding.kv_head_replication import with_copied_heads
 from ridgeline.parallel.sharding.shard import Sharded, Sharder
 from ridgeline.parallel.sharding.summa import with_panels
 from ridgeline.workload.graph import Graph, Op, Pass, Role, Tensor
+from ridgeline.workload.sharding_axes import Signature
 
 Mode = Literal["summa", "gather", "stationary"]
 COLUMNS, ROWS = GRID

@@ -12,7 +12,8 @@ from ridgeline.network.routing import routes
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.comm.comm_cost import Wires
 from ridgeline.parallel.comm.symmetry import symmetry_of
-from ridgeline.parallel.pace import pace_of, replicas_of
+from ridgeline.parallel.memory.communicators import runtime_bytes
+from ridgeline.parallel.pace import pace_of, replicas_of, room_of
 from ridgeline.parallel.partition.overheads import Replicas
 from ridgeline.parallel.partition.partition_dp import Pace
 from ridgeline.parallel.plan.mesh import Mesh
@@ -31,10 +32,13 @@ class CommBounds:
     ----------
     unlike
         [ranks] equal where devices are of one kind, and equally slow.
+    sizes
+        [ranks] bytes of each device's memory.
     """
 
-    def __init__(self, wires: Wires, topology: Topology, devices: int, unlike: Ints) -> None:
-        self.wires, self.topology, self.devices, self.unlike = wires, topology, devices, unlike
+    def __init__(self, wires: Wires, topology: Topology, unlike: Ints, sizes: Ints) -> None:
+        self.wires, self.topology, self.devices = wires, topology, len(unlike)
+        self.unlike, self.sizes = unlike, sizes
         self._times: dict[tuple[str, int, int, float, bool], float] = {}
         self._alike: dict[tuple[object, ...], bool] = {}
         self._passed: dict[tuple[int, int, int], Ints] = {}
@@ -182,7 +186,9 @@ class CommBounds:
         if known not in self._replicas:
             self._replicas[known] = replicas_of(plan, stack, self.wires, mesh)
         stages = [mesh.replica(k) for k in range(plan.pipeline)]
-        return pace_of(plan, self.topology, stages, self._replicas[known])
+        runtime = runtime_bytes(plan, stack, self.topology)
+        room = room_of(stack, self.sizes, mesh.stages, runtime)
+        return pace_of(plan, self.topology, stages, self._replicas[known], room)
 
     def _each(self, way: tuple[int, int], ranks: int, folded: bool) -> list[tuple[float, float]]:
         """Return latency and seconds a byte of messages of ranks that lie unlike each other."""

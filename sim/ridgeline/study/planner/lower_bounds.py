@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline._jit import kernel
-from ridgeline.study.planner.memory_footprint import KEPT
+from ridgeline.parallel.partition.memory_footprint import KEPT
 from ridgeline.study.planner.plan_class import (
     BACKWARD,
     ENERGY,

@@ -30,10 +30,10 @@ class PlanClass:
         [U, 5] by unit: seconds of one micro-batch forward, backward without gradients of weights,
         gradients of weights, of adding gradients to those of earlier micro-batches; joules.
     held
-        [U, 14] bytes: optimizer state, weights that have a copy in another format, what is computed
+        [U, 15] bytes: optimizer state, weights that have a copy in another format, what is computed
         with, gradients, other; how much of the first two, of the next and of gradients is of
         experts that ranks share; kept of a micro-batch until the backward pass; most beside it then
-        (see `held_by_unit`).
+        (see `unit_memory`).
     balanced
         [U, 3] seconds by which stages are balanced: forward, backward, gradients of weights.
     send_bytes

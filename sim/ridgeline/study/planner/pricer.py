@@ -26,6 +26,7 @@ from ridgeline.parallel.lower import Moving, moving
 from ridgeline.parallel.op_pricer import FEW_GRAPHS, OpPricer
 from ridgeline.parallel.pace import with_waits
 from ridgeline.parallel.partition.chain import pass_times
+from ridgeline.parallel.partition.memory_footprint import KEPT, unit_memory
 from ridgeline.parallel.partition.overheads import OpTimes, overheads_of
 from ridgeline.parallel.partition.stage_of import places
 from ridgeline.parallel.plan.layers import kind_of
@@ -53,7 +54,6 @@ from ridgeline.study.planner.layer_extrapolation import (
 )
 from ridgeline.study.planner.limits import Limits
 from ridgeline.study.planner.lower_bounds import totals_of_more
-from ridgeline.study.planner.memory_footprint import KEPT, held_by_unit
 from ridgeline.study.planner.plan_class import (
     ACCUMULATE,
     BACKWARD,
@@ -107,7 +107,7 @@ class PlanPricer:
         name = self.cluster.device.far_memory
         far = FarMemory(first.accounts[name], first.resources[name])
         self.wires = Wires(builder, self.topology, far)
-        self.between = CommBounds(self.wires, self.topology, self.devices, runs.unlike)
+        self.between = CommBounds(self.wires, self.topology, runs.unlike, runs.sizes)
         self._groups: dict[GroupKey, PlanClass | None] = {}
         self._ops: dict[GroupKey, OpCosts | None] = {}
         self._collective_s: dict[tuple[str, int, int, float], float] = {}
@@ -155,7 +155,8 @@ class PlanPricer:
 
     def _group_of(self, ops: OpCosts, key: GroupKey) -> PlanClass:
         told, whole, graph = ops.told, ops.told.whole, ops.told.graph
-        held = _held(told, ops.home, key.expert)
+        assert ops.besides.memory is not None
+        held = ops.besides.memory.counted_once(ops.besides.holds)
         around = links(graph, ops.home, ops.seconds).swapaxes(0, 1)
         taken = OpFacts(
             ops.home, ops.seconds, ops.added_s, [runs_once_per_step(op, graph) for op in graph.ops],
@@ -472,9 +473,9 @@ def _homes(told: RepresentativeGraph) -> Ints:
 
 
 def _held(told: RepresentativeGraph, home: Ints, expert: int) -> Floats:
-    """Call `held_by_unit` with what ranks share as experts."""
+    """Call `unit_memory` with what ranks share as experts."""
     graph, experts = told.graph, _experts(told.graph, expert)
-    return held_by_unit(graph, home, len(told.parts), weight_gradients(graph), experts)
+    return unit_memory(graph, home, len(told.parts), weight_gradients(graph), experts).held
 
 
 def _experts(graph: Graph, expert: int) -> frozenset[str]:

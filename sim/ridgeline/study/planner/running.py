@@ -24,6 +24,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from ridgeline.engine.program import Ints
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
@@ -101,6 +103,13 @@ class PlanSettings:
         """[ranks] equal where devices are of one kind, and equally slow."""
         _, kind_of_rank = kinds_of(self.cluster, self.devices)
         return unlike_ranks(kind_of_rank, read_faults(self.cluster.faults))
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """[ranks] bytes of each device's memory."""
+        kinds, kind_of_rank = kinds_of(self.cluster, self.devices)
+        found: Ints = np.array([int(kind.capacity_bytes) for kind in kinds])[kind_of_rank]
+        return found
 
     @cached_property
     def capacity_bytes(self) -> int:

@@ -9,9 +9,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.parallel.schedule import SCHEDULES
-from ridgeline.study.planner.lower_bounds import ROUNDING, Bound
-from ridgeline.study.planner.memory_footprint import (
+from ridgeline.parallel.partition.memory_footprint import (
     BESIDE,
     COMPUTED,
     EARLY,
@@ -27,6 +25,8 @@ from ridgeline.study.planner.memory_footprint import (
     SCATTERED,
     STATE,
 )
+from ridgeline.parallel.schedule import SCHEDULES
+from ridgeline.study.planner.lower_bounds import ROUNDING, Bound
 from ridgeline.study.planner.plan_class import ENERGY, Floats, PlanClass
 from ridgeline.study.planner.step_bound import RankShares, Sends, Timed, TimeOf, splits, timed
 

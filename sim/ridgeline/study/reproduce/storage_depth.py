@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ridgeline.parallel.partition.chain import units
-from ridgeline.parallel.schedule import find
+from ridgeline.parallel.schedule import SCHEDULES
 from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.model import Model, load_model
@@ -71,7 +71,7 @@ def _family(
 
 def pipelined_bytes(graph: Graph) -> float:
     """Bytes that all stages hold of a pipeline without flushes that has a stage for every unit."""
-    schedule, parts = find("continuous"), units(graph)
+    schedule, parts = SCHEDULES["continuous"], units(graph)
     again = {n for op in graph.ops if op.pass_ is not Pass.FORWARD for n in op.inputs}
     total = 0.0
     for stage, part in enumerate(parts):

@@ -66,18 +66,21 @@ def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
     yield from predict_each(sound, one)
 
 
-def meter_key(made: PricedRow) -> tuple[str, str, str]:
-    """Kind of call, variant and framework, by which readings differ (`power_meter`).
+def meter_key(made: PricedRow) -> tuple[str, str, str, int]:
+    """Kind of call, variant, framework and rows, by which readings differ (`power_meter`).
 
     The variant of a product is its format, that of attention its pass: prefill, encoder, decode.
+    Rows are those of a product's activations, 0 of other calls.
     """
-    row, kind = made.row, made.call.kind
-    variant = row.text("format") if kind == "gemm" else ""
+    row, kind, rows = made.row, made.call.kind, 0
+    variant = ""
+    if kind == "gemm":
+        variant, rows = row.text("format"), row.whole("m") or 0
     if kind == "attention":
         one = row.whole("seq_q") == 1
         causal = row.text("causal") in {"True", "1"}
         variant = "decode" if one else "prefill" if causal else "encoder"
-    return kind, variant, row.text("framework")
+    return kind, variant, row.text("framework"), rows
 
 
 def call(row: MeasuredRow) -> MeasuredCall | None:

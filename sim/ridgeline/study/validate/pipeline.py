@@ -13,13 +13,12 @@ from dataclasses import dataclass
 
 from ridgeline.engine.builder import ProgramBuilder, WorkPhase
 from ridgeline.engine.executor import run
-from ridgeline.errors import RidgelineError, nearest
+from ridgeline.errors import RidgelineError
 from ridgeline.parallel.schedule import (
     SCHEDULES,
     Orders,
     Slot,
     zero_bubble_2p,
-    zero_bubble_h2,
 )
 from ridgeline.parallel.schedule.player import PassTimes
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
@@ -29,7 +28,6 @@ from ridgeline.study.validate.rows import MeasuredRow
 _TIMES = ("forward_ms", "backward_ms", "weight_ms", "message_ms")
 COLUMNS = ("model", "schedule", "stages", "micro_batches", *_TIMES, "measured", "source")
 SHIPPED = "pipelines.csv"
-_SCHEDULES = {**SCHEDULES, zero_bubble_h2.SCHEDULE.name: zero_bubble_h2.SCHEDULE}
 
 
 @dataclass(frozen=True)
@@ -98,8 +96,9 @@ def bubble_rate(name: str, stages: int, micro_batches: int, stage: MeasuredStage
         If the schedule does not exist for these numbers.
     """
     orders, chunks = _orders(name, stages, micro_batches, stage)
-    splits = name not in SCHEDULES or SCHEDULES[name].splits_backward
-    turns = name in SCHEDULES and SCHEDULES[name].turns
+    known = SCHEDULES.find(name)
+    splits = known is None or known.splits_backward  # zero-bubble-2p is no schedule of a plan
+    turns = known is not None and known.turns
     backward_s = stage.backward_s + (0.0 if splits else stage.weight_s)
     seconds = {"F": stage.forward_s, "B": backward_s, "W": stage.weight_s}
     b = ProgramBuilder()
@@ -141,9 +140,7 @@ def _orders(name: str, stages: int, micro_batches: int, stage: MeasuredStage) ->
             raise RidgelineError("what gradients of weights need of the activations is not known")
         times = PassTimes(stage.forward_s, stage.backward_s, stage.weight_s, stage.message_s)
         return zero_bubble_2p.order(stages, micro_batches, times, stage.weight_share), 1
-    if name not in _SCHEDULES:
-        raise RidgelineError(f"no schedule is called {name}{nearest(name, _SCHEDULES)}")
-    schedule = _SCHEDULES[name]
+    schedule = SCHEDULES[name]
     chunks = 1 + schedule.turns
     if schedule.interleaves and not schedule.turns:
         chunks = max(stage.layers, 2)

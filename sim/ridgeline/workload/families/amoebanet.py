@@ -10,13 +10,13 @@ modelled.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 
 from pydantic import model_validator
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Image, Network
+from ridgeline.workload.families.base import Channels, Image, Network, family
 from ridgeline.workload.families.decoder import Layers
 from ridgeline.workload.ops.window import Pair
 
@@ -52,12 +52,12 @@ _REDUCTION = _Cell(
 )
 
 
+@family("amoebanet", network_kind="cnn")
 class AmoebaNet(Network):
     """A stem that shrinks the image to an eighth, and three groups of cells."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["amoebanet"]
     image: Image
     classes: Channels
     layers: Layers

@@ -8,25 +8,32 @@ halved four times; 512 features of a face; a classifier whose rows, like the fea
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import MAX_LAYERS, Channels, Image, Network, Probability
+from ridgeline.workload.families.base import (
+    MAX_LAYERS,
+    Channels,
+    Image,
+    Network,
+    Probability,
+    family,
+)
 from ridgeline.workload.families.blocks import dropout
 from ridgeline.workload.graph import Role
 
 _Depth = Annotated[int, Field(ge=1, le=MAX_LAYERS // 4)]
 
 
+@family("arcface", network_kind="cnn")
 class ArcFace(Network):
     """A stem, stages of residual units that halve the image, features and a classifier."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["arcface"]
     image: Image
     identities: Channels
     """Faces that are told apart."""

@@ -7,22 +7,22 @@ up again; multinomial likelihood.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network, Probability
+from ridgeline.workload.families.base import Channels, Network, Probability, family
 from ridgeline.workload.families.blocks import dropout
 
 
+@family("autoencoder")
 class Autoencoder(Network):
     """Linear layers to a few features and back."""
 
     sample: ClassVar[str] = "users"
 
-    family: Literal["autoencoder"]
     items: Channels
     """Items of a row."""
     widths: Annotated[tuple[Channels, ...], Field(strict=False, min_length=1, max_length=100)]

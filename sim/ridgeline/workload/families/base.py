@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import abc
-from typing import Annotated, ClassVar, Literal
+import inspect
+from collections.abc import Callable
+from typing import Annotated, ClassVar, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, field_validator
 
 from ridgeline.config import Strict
-from ridgeline.errors import ConfigError
+from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.registry import Registry
 from ridgeline.workload import sparsity
 from ridgeline.workload.adapters import Adapters
 from ridgeline.workload.builder import GraphBuilder
@@ -81,6 +84,9 @@ class Network(Strict, abc.ABC):
     """The fields that all families share."""
 
     sample: ClassVar[str] = "samples"
+    network_kind: ClassVar[str] = "other"
+    """Kind of the family's networks, by which software stacks say what they run: decoder,
+    transformer, cnn, rnn, recommender, ... (set by `family`)."""
     recorded: ClassVar[bool] = False
     """Whether its ops are those of a record: no software writes them in another way."""
 
@@ -164,3 +170,40 @@ class Image(Strict):
     def inputs(self, b: GraphBuilder) -> tuple[str, str]:
         """Declare a mini-batch of images and their labels."""
         return self.images(b), b.input("labels", (b.batch,), "int64")
+
+
+FAMILIES: Registry[str, type[Network]] = Registry("network family", "ridgeline.workload.families")
+"""All families by name."""
+SomeNetwork = TypeVar("SomeNetwork", bound=type[Network])
+
+
+def family(name: str, *, network_kind: str = "other") -> Callable[[SomeNetwork], SomeNetwork]:
+    """Return a decorator that registers a schema as a network family.
+
+    Parameters
+    ----------
+    name
+        What ``family:`` of a model file says.
+    network_kind
+        Kind of its networks, by which software stacks say what they run.
+
+    Raises
+    ------
+    RidgelineError
+        If the name is taken, or the class is no `Network` with a method `build`; by the decorator.
+    """
+
+    def put(schema: SomeNetwork) -> SomeNetwork:
+        if not (isinstance(schema, type) and issubclass(schema, Network)):
+            raise RidgelineError(
+                f"network family {name!r} must be a class of Network, found {schema!r}"
+            )
+        if inspect.isabstract(schema):
+            raise RidgelineError(
+                f"network family {name!r}: {schema.__name__} has no method build(b)"
+            )
+        schema.network_kind = network_kind
+        FAMILIES.register(name)(schema)
+        return schema
+
+    return put

@@ -7,11 +7,11 @@ code, only the masked positions reach the second head.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network, Probability
+from ridgeline.workload.families.base import Channels, Network, Probability, family
 from ridgeline.workload.families.blocks import Attention, FeedForward, ResidualBranch, dropout
 from ridgeline.workload.families.decoder import Layers, Sequence
 
@@ -37,12 +37,12 @@ def stack(
     return x
 
 
+@family("bert", network_kind="transformer")
 class Bert(Network):
     """A stack of transformer blocks between embeddings and the two heads of pre-training."""
 
     sample: ClassVar[str] = "sequences"
 
-    family: Literal["bert"]
     vocabulary: Channels
     sequence: Sequence
     """Tokens of the two segments together."""

@@ -18,7 +18,7 @@ from pydantic import Field, model_validator
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network, Probability
+from ridgeline.workload.families.base import Channels, Network, Probability, family
 from ridgeline.workload.families.blocks import (
     Attention,
     FeedForward,
@@ -36,12 +36,12 @@ Layers = Annotated[int, Field(ge=1, le=1000)]
 Sequence = Annotated[int, Field(ge=1, le=2**20)]
 
 
+@family("decoder", network_kind="decoder")
 class Decoder(Network):
     """A stack of causal transformer blocks between an embedding and a classifier of tokens."""
 
     sample: ClassVar[str] = "sequences"
 
-    family: Literal["decoder"]
     precision: str = "bf16-mixed"
     """The precision that it is usually trained in."""
     vocabulary: Channels

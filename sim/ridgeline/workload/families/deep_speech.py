@@ -7,14 +7,14 @@ clipped relu of the convolutions costs what relu costs.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from ridgeline.config import Strict
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Extent, Kernel, Network, Padding
+from ridgeline.workload.families.base import Channels, Extent, Kernel, Network, Padding, family
 from ridgeline.workload.families.decoder import Layers
 from ridgeline.workload.ops.recurrent import Cell
 
@@ -29,12 +29,12 @@ class Filter(Strict):
     padding: Padding = 0
 
 
+@family("deep-speech", network_kind="speech")
 class DeepSpeech(Network):
     """Convolutions, recurrent layers and a classifier of characters."""
 
     sample: ClassVar[str] = "utterances"
 
-    family: Literal["deep-speech"]
     frequencies: Extent
     """Rows of the spectrogram."""
     frames: Extent

@@ -8,13 +8,13 @@ images and text are left out.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Image, Network
+from ridgeline.workload.families.base import Channels, Image, Network, family
 from ridgeline.workload.families.blocks import Attention, FeedForward
 from ridgeline.workload.families.decoder import Sequence
 
@@ -24,12 +24,12 @@ _OF_TIME = 4  # features of the time over those of the finest level
 _PerLevel = Annotated[tuple[Channels, ...], Field(strict=False, min_length=1, max_length=8)]
 
 
+@family("diffusion-u-net", network_kind="diffusion")
 class DiffusionUNet(Network):
     """A contracting path, a middle and an expanding path, which reads what the first has made."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["diffusion-u-net"]
     image: Image
     """Latent images: what a frozen encoder has made of pixels."""
     width: Channels

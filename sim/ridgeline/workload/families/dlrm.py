@@ -9,14 +9,14 @@ x0 (U V x + b) + x with matrices of low rank.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from ridgeline.config import Strict
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network
+from ridgeline.workload.families.base import Channels, Network, family
 
 Widths = Annotated[tuple[Channels, ...], Field(strict=False, min_length=1, max_length=1000)]
 Rows = Annotated[int, Field(ge=1, le=2**40)]
@@ -39,12 +39,12 @@ class Cross(Strict):
         return x
 
 
+@family("dlrm", network_kind="recommender")
 class Dlrm(Network):
     """Two networks, tables and the dot products between them."""
 
     sample: ClassVar[str] = "samples"
 
-    family: Literal["dlrm"]
     dense: Channels
     """Dense features of a sample."""
     bottom: Widths

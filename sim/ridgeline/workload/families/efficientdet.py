@@ -8,13 +8,13 @@ entropy over all anchors; matching them to the ground truth is left out, as is s
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Image, Network
+from ridgeline.workload.families.base import Channels, Image, Network, family
 from ridgeline.workload.families.efficientnet import Scaled
 
 _Depth = Annotated[int, Field(ge=1, le=100)]
@@ -22,12 +22,12 @@ _READ = (3, 5, 7)  # stages of an eighth, a sixteenth and a thirty-second of the
 _LEVELS = 5
 
 
+@family("efficientdet", network_kind="cnn")
 class EfficientDet(Network):
     """An EfficientNet, a pyramid of five levels, and a tower for classes and one for boxes."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["efficientdet"]
     image: Image
     classes: Channels
     """Classes of a box."""

@@ -15,7 +15,7 @@ from pydantic import Field
 from ridgeline.config import Strict
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Image, Network, Probability
+from ridgeline.workload.families.base import Channels, Image, Network, Probability, family
 from ridgeline.workload.families.blocks import dropout
 from ridgeline.workload.families.excite import squeeze_excite
 
@@ -89,12 +89,12 @@ class Scaled(Strict):
         return ops.add(b, f"{name}.add", y, x)
 
 
+@family("efficientnet", network_kind="cnn")
 class EfficientNet(Scaled, Network):
     """A stem, stages of inverted residual blocks, and a classifier."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["efficientnet"]
     image: Image
     classes: Channels
     """Classes that are told apart."""

@@ -7,12 +7,12 @@ probabilities, on which nothing is trained.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from ridgeline.config import Strict
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network, Probability
+from ridgeline.workload.families.base import Channels, Network, Probability, family
 from ridgeline.workload.families.bert import stack
 from ridgeline.workload.families.blocks import Attention, FeedForward, ResidualBranch, dropout
 from ridgeline.workload.families.decoder import Layers, Sequence
@@ -27,12 +27,12 @@ class Tower(Strict):
     feed_forward: FeedForward
 
 
+@family("electra", network_kind="transformer")
 class Electra(Network):
     """A generator and a discriminator, trained together."""
 
     sample: ClassVar[str] = "sequences"
 
-    family: Literal["electra"]
     vocabulary: Channels
     sequence: Sequence
     """Tokens of a sequence."""

@@ -14,7 +14,7 @@ from typing import ClassVar, Literal
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network, Probability
+from ridgeline.workload.families.base import Channels, Network, Probability, family
 from ridgeline.workload.families.blocks import (
     NOWHERE,
     Attention,
@@ -28,12 +28,12 @@ from ridgeline.workload.families.blocks import (
 from ridgeline.workload.families.decoder import Layers, Sequence
 
 
+@family("encoder-decoder", network_kind="transformer")
 class EncoderDecoder(Network):
     """An encoder of a source sequence, and a decoder that predicts a target sequence."""
 
     sample: ClassVar[str] = "sequence pairs"
 
-    family: Literal["encoder-decoder"]
     vocabulary: Channels
     """Of source and target together: they share one embedding."""
     source: Sequence

@@ -7,20 +7,20 @@ before the last.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Image, Network
+from ridgeline.workload.families.base import Channels, Image, Network, family
 from ridgeline.workload.families.resnet import Stages
 
 
+@family("fcn", network_kind="cnn")
 class Fcn(Network):
     """A dilated ResNet with segmentation heads."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["fcn"]
     image: Image
     classes: Channels
     """Classes of a pixel, background included."""

@@ -8,11 +8,11 @@ feed-forward network stand side by side. The frozen encoders of images and text 
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network
+from ridgeline.workload.families.base import Channels, Network, family
 from ridgeline.workload.families.blocks import Attention, FeedForward
 from ridgeline.workload.families.decoder import Layers, Sequence
 from ridgeline.workload.families.modulation import embedded, gated, modulated, vectors
@@ -20,12 +20,12 @@ from ridgeline.workload.families.modulation import embedded, gated, modulated, v
 _WAVES = 256  # features of the time's sines and cosines
 
 
+@family("flux", network_kind="diffusion")
 class Flux(Network):
     """Double blocks of two streams, and single ones of both together."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["flux"]
     patches: Sequence
     """Of an image: pairs of latent pixels in both directions."""
     channels: Channels = 64

@@ -16,7 +16,7 @@ from pydantic import Field
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network, Probability
+from ridgeline.workload.families.base import Channels, Network, Probability, family
 from ridgeline.workload.families.blocks import dropout
 from ridgeline.workload.families.decoder import Layers, Sequence
 from ridgeline.workload.graph import Graph, Pass
@@ -24,12 +24,12 @@ from ridgeline.workload.graph import Graph, Pass
 _LOOPED = re.compile(r"decoder\.(attention|\d)")
 
 
+@family("gnmt", network_kind="rnn")
 class Gnmt(Network):
     """Translates source sequences; the decoder reads the true target sequence."""
 
     sample: ClassVar[str] = "sequence pairs"
 
-    family: Literal["gnmt"]
     vocabulary: Channels
     source: Sequence
     """Tokens of a source sequence."""

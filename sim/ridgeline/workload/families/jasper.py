@@ -8,14 +8,14 @@ block's residual is that of its own input. A sequence is an image of one row.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from ridgeline.config import Strict
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Extent, Network, Probability
+from ridgeline.workload.families.base import Channels, Extent, Network, Probability, family
 from ridgeline.workload.families.blocks import dropout, masked_fill
 
 _Window = Annotated[int, Field(ge=1, le=1024)]
@@ -39,12 +39,12 @@ class SpeechBlock(Strict):
     dropout: Probability = 0.0
 
 
+@family("jasper", network_kind="speech")
 class Jasper(Network):
     """Blocks of convolutions over time and a classifier of characters."""
 
     sample: ClassVar[str] = "utterances"
 
-    family: Literal["jasper"]
     features: Extent
     """Features of a frame."""
     frames: Extent

@@ -10,23 +10,23 @@ proposals count all anchors, and that of the boxes all classes.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Image, Network
+from ridgeline.workload.families.base import Channels, Image, Network, family
 from ridgeline.workload.families.pyramid import feature_pyramid
 from ridgeline.workload.families.resnet import Stages
 
 
+@family("mask-rcnn", network_kind="cnn")
 class MaskRcnn(Network):
     """A ResNet with a feature pyramid, a proposal network, and heads for boxes and masks."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["mask-rcnn"]
     image: Image
     classes: Channels
     """Classes of an object, background included."""

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network
+from ridgeline.workload.families.base import Channels, Network, family
 from ridgeline.workload.ops.elementwise import Activation
 
 
+@family("mlp")
 class Mlp(Network):
     """Linear layers with an activation function between them, and a softmax classifier."""
 
-    family: Literal["mlp"]
     inputs: Channels
     """Features of a sample."""
     widths: Annotated[tuple[Channels, ...], Field(strict=False, min_length=1, max_length=10_000)]

@@ -6,20 +6,20 @@ network on two others.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network
+from ridgeline.workload.families.base import Channels, Network, family
 from ridgeline.workload.families.dlrm import Rows, Widths
 
 
+@family("ncf", network_kind="recommender")
 class Ncf(Network):
     """Matrix factorisation and a multilayer perceptron side by side."""
 
     sample: ClassVar[str] = "samples"
 
-    family: Literal["ncf"]
     users: Rows
     items: Rows
     factors: Channels

@@ -7,20 +7,20 @@ label of the policy is the move that was played, not its search distribution.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Extent, Network
+from ridgeline.workload.families.base import Channels, Extent, Network, family
 from ridgeline.workload.families.decoder import Layers
 
 
+@family("policy-value")
 class PolicyValue(Network):
     """A residual tower with a head for the next move and one for the winner."""
 
     sample: ClassVar[str] = "positions"
 
-    family: Literal["policy-value"]
     board: Extent
     """Height and width of the board."""
     planes: Channels

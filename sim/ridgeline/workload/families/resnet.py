@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 from ridgeline.config import Strict
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import MAX_LAYERS, Channels, Image, Network
+from ridgeline.workload.families.base import MAX_LAYERS, Channels, Image, Network, family
 from ridgeline.workload.families.excite import squeeze_excite
 
 _Depth = Annotated[int, Field(ge=1, le=MAX_LAYERS)]
@@ -151,12 +151,12 @@ class Stages(Strict):
         return ops.pad_channels(b, f"{name}.1", x, conv.filters)
 
 
+@family("resnet", network_kind="cnn")
 class ResNet(Stages, Network):
     """A stem, stages of residual blocks that halve the image, and a classifier."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["resnet"]
     image: Image
     """The images."""
     classes: Channels

@@ -8,13 +8,13 @@ kernels do it for each image.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Image, Network
+from ridgeline.workload.families.base import Channels, Image, Network, family
 from ridgeline.workload.families.pyramid import feature_pyramid
 from ridgeline.workload.families.resnet import Stages
 
@@ -22,12 +22,12 @@ _EXTRA_LEVELS = 2
 _OBJECTS = 100  # to which images are padded in TensorFlow's object detection API
 
 
+@family("retinanet", network_kind="cnn")
 class RetinaNet(Network):
     """A ResNet with a feature pyramid, and two towers of convolutions that all levels share."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["retinanet"]
     image: Image
     classes: Channels
     """Classes of a box."""

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import MAX_LAYERS, Image, Network
+from ridgeline.workload.families.base import MAX_LAYERS, Image, Network, family
 from ridgeline.workload.families.layers import AnyLayer
 from ridgeline.workload.families.simple_layers import Chain
 from ridgeline.workload.ops.window import image
 
 
+@family("sequential", network_kind="cnn")
 class Sequential(Network):
     """Layers applied one after the other to images, and a softmax classifier of each or its pixels.
 
@@ -22,7 +23,6 @@ class Sequential(Network):
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["sequential"]
     image: Image
     """The images."""
     layers: Annotated[

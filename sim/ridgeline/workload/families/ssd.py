@@ -10,11 +10,11 @@ divided by its root mean square over the channels, which is its L2 norm but for 
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Image, Network
+from ridgeline.workload.families.base import Channels, Image, Network, family
 from ridgeline.workload.families.resnet import Stages
 
 _VGG = ((1, 2), (2, 2), (4, 3), (8, 3), (8, 3))
@@ -26,12 +26,12 @@ _EXTRAS = ((4, 8, 2, 1), (2, 4, 2, 1), (2, 4, 1, 0), (2, 4, 1, 0))
 """Channels over the width of a 1x1 and a 3x3 convolution, stride and padding of the latter."""
 
 
+@family("ssd", network_kind="cnn")
 class Ssd(Network):
     """VGG-16 or a ResNet, further feature maps, and two heads on six of them."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["ssd"]
     image: Image
     classes: Channels
     """Classes of a box, background included."""

@@ -7,25 +7,25 @@ fours. Left out: stochastic depth, and padding of images that windows do not div
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Image, Network
+from ridgeline.workload.families.base import Channels, Image, Network, family
 from ridgeline.workload.families.blocks import Attention, FeedForward, Positions
 from ridgeline.workload.families.decoder import Layers
 
 _OF_STAGES = {"strict": False, "min_length": 1, "max_length": 8}
 
 
+@family("swin", network_kind="transformer")
 class Swin(Network):
     """Stages of transformer blocks, each on a quarter of the patches with twice the features."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["swin"]
     image: Image
     classes: Channels
     patch: Channels = 4

@@ -8,23 +8,23 @@ network of every frame with every label.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network, Probability
+from ridgeline.workload.families.base import Channels, Network, Probability, family
 from ridgeline.workload.families.blocks import dropout
 from ridgeline.workload.families.decoder import Layers, Sequence
 
 
+@family("transducer", network_kind="speech")
 class Transducer(Network):
     """An encoder of frames, a network for labels, and a classifier of all pairs of both."""
 
     sample: ClassVar[str] = "utterances"
 
-    family: Literal["transducer"]
     features: Channels
     """Of a frame."""
     frames: Sequence

@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from ridgeline.config import Strict
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network, Probability
+from ridgeline.workload.families.base import Channels, Network, Probability, family
 from ridgeline.workload.families.blocks import FeedForward, ResidualBranch, dropout, masked_fill
 from ridgeline.workload.families.decoder import Layers, Sequence
 from ridgeline.workload.graph import Role
@@ -52,12 +52,12 @@ def _brought(b: GraphBuilder, name: str, of: tuple[str, ...], shape: tuple[int, 
     return made[0]
 
 
+@family("transformer-xl", network_kind="transformer")
 class TransformerXl(Network):
     """Blocks of attention over a segment and a memory, and an adaptive classifier."""
 
     sample: ClassVar[str] = "sequences"
 
-    family: Literal["transformer-xl"]
     frequent: Channels
     """Tokens that are told apart in the first step."""
     clusters: Annotated[tuple[VocabularyCluster, ...], Field(strict=False, max_length=16)] = ()

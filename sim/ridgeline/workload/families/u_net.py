@@ -14,17 +14,17 @@ from pydantic import Field, model_validator
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Extent, Network
+from ridgeline.workload.families.base import Channels, Extent, Network, family
 
 _Level = Annotated[tuple[Channels, ...], Field(strict=False, min_length=1, max_length=16)]
 
 
+@family("u-net", network_kind="cnn")
 class UNet(Network):
     """A contracting path, and an expanding one that reads what the first has made at each size."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["u-net"]
     size: Annotated[tuple[Extent, ...], Field(strict=False, min_length=2, max_length=3)]
     """Height and width of an image, or depth, height and width of a volume."""
     channels: Channels

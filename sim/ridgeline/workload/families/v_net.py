@@ -8,25 +8,25 @@ entropy: what Dice losses add is left out.
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Extent, Network
+from ridgeline.workload.families.base import Channels, Extent, Network, family
 
 _Depths = Annotated[
     tuple[Annotated[int, Field(ge=1, le=100)], ...], Field(strict=False, min_length=1, max_length=8)
 ]
 
 
+@family("v-net", network_kind="cnn")
 class VNet(Network):
     """Convolutions that halve the volume and double its channels, and back, with blocks between."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["v-net"]
     size: Annotated[tuple[Extent, ...], Field(strict=False, min_length=2, max_length=3)]
     """Height and width of an image, or depth, height and width of a volume."""
     channels: Channels = 1

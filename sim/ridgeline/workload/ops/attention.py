@@ -13,9 +13,11 @@ from __future__ import annotations
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Gemm, Op
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import MASTER
 from ridgeline.workload.ops.elementwise import DROPOUT
+from ridgeline.workload.sharding_axes import Grouped, Labels, Signature, Tensors
+from ridgeline.workload.sharding_rules import last_axis_sharding
 
 
 def attention_scores(
@@ -310,64 +312,143 @@ OFF_DIAGONAL = "off-diagonal"
 without a diagonal (`ridgeline.parallel.sharding.ring_attention`)."""
 WINDOW = "window"
 """Attribute of fused attention: the keys that a query meets at most, itself the last."""
-SCORES = register(OpKind("attention-scores", _scores_gradient))
-PRODUCT = register(OpKind("matmul", _scores_gradient))  # of any two activations
-CONTEXT = register(OpKind("attention-context", _context_gradient))
-SOFTMAX = register(
-    OpKind(
-        "softmax",
-        _softmax_gradient,
-        Cost(6, "element", "scale and mask, maximum, subtract, exp, sum, divide"),
-        Cost(5, "element", "dy y, its sum, subtract, times y, scale"),
+
+
+def _row_labels(shape: tuple[int, ...], positions: str) -> Labels:
+    """Labels of queries, keys or values: [b, s, H], or [b s, H] as some networks write them."""
+    return ("b", positions, "H") if len(shape) == 3 else ("b", "H")
+
+
+def _flat_units(op: Op, tensors: Tensors, samples: int) -> tuple[dict[str, int], str, str]:
+    """Units of heads, and of samples where rows are one dimension; labels of the positions.
+
+    There only samples can be divided: positions of one device are no rows next to each other.
+    """
+    units = {"H": int(dict(op.attrs)["kv-heads"])}
+    shapes = [tensors[name].shape for name in (*op.inputs, *op.outputs)]
+    if all(len(shape) != 2 for shape in shapes):
+        return units, "s", "t"
+    return {**units, "b": samples}, "", ""
+
+
+def _scores_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Q [b, s, H] k [b, t, H] -> y [b, H, s, t]; a unit of H is a head of keys."""
+    q, k, y = (tensors[name].shape for name in (*op.inputs, *op.outputs))
+    units, s, t = _flat_units(op, tensors, y[0])
+    return Signature(
+        (_row_labels(q, s), _row_labels(k, t)),
+        (("b", "H", s, t),),
+        units,
+        {"b": ("batch",), "H": ("batch",), "s": ("m",), "t": ("n",)},
+        strict=frozenset({"H"}),
+        grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1,), "s"),
     )
-)
-FLASH = register(
-    OpKind(
-        "flash-attention",
-        _flash_gradient,
-        Cost(6, "score", "as softmax, and dropout; rescaling of partial rows is not counted"),
-        Cost(6, "score", "p again: scale, subtract, exp; ds = p (dp - sum of dy y), scale"),
+
+
+def _context_sharding(op: Op, tensors: Tensors) -> Signature:
+    """P [b, H, s, t] v [b, t, H] -> y [b, s, H]."""
+    p, v, y = (tensors[name].shape for name in (*op.inputs, *op.outputs))
+    units, s, t = _flat_units(op, tensors, p[0])
+    return Signature(
+        (("b", "H", s, t), _row_labels(v, t)),
+        (_row_labels(y, s),),
+        units,
+        {"b": ("batch",), "H": ("batch",), "s": ("m",), "t": ("k",)},
+        strict=frozenset({"H"}),
+        grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1,), "s"),
     )
-)
-MERGE = register(
-    OpKind(
-        "merge-attention",
-        None,
-        Cost(3, "output element", "both parts times what their row sums weigh, added"),
+
+
+def _flash_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Q [b, s, H] k [b, t, H] v [b, t, H] -> y [b, s, H], sums [b, H, s]; keys stay whole."""
+    q, k, v, y, sums = (tensors[name].shape for name in (*op.inputs, *op.outputs))
+    units, s, _ = _flat_units(op, tensors, sums[0])
+    return Signature(
+        (_row_labels(q, s), _row_labels(k, ""), _row_labels(v, "")),
+        (_row_labels(y, s), ("b", "H", s)),
+        units,
+        {"b": ("batch",), "H": ("batch",), "s": ("m",)},
+        strict=frozenset({"H"}),
+        grouped=Grouped("H", int(dict(op.attrs)["heads"]), (1, 2), "s"),
     )
-)
-ROTARY = register(
-    OpKind(
-        "rotary",
-        _rotary_gradient,
-        Cost(3, "element", "two products and their sum"),
-        Cost(3, "element", "the rotation back"),
-    )
-)
-RELATIVE_BIAS = register(
-    OpKind(
-        "relative-bias",
-        _relative_bias_gradient,
-        Cost(1, "score", "an addition"),
-        Cost(1, "score", "an addition into the sum of its range"),
-    )
-)
-JOIN_HEADS = register(
-    OpKind(
-        "join-heads",
-        _join_heads_gradient,
-        gradient=Cost(1, "output element", "an addition where heads share features"),
-    )
-)
-ADDITIVE = register(
-    OpKind(
-        "additive-attention",
-        _additive_gradient,
-        Cost(4, "score and feature", "add, tanh, times v, add"),
-        Cost(
-            10,
-            "score and feature",
-            "t again (2); v dy (1 - t t) (4), added to dq and dk (2); dy t added to dv (2)",
-        ),
-    )
-)
+
+
+def _merge_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Two times y [b, s, H], sums [b, H, s] -> both of one."""
+    both = (("b", "s", "H"), ("b", "H", "s"))
+    return Signature(both * 2, both, {"H": tensors[op.outputs[1]].shape[1]})
+
+
+def _rotary_sharding(op: Op, tensors: Tensors) -> Signature:
+    """X [b, s, heads x size], angles [s, size]."""
+    x, angles = (tensors[name].shape for name in op.inputs)
+    labels = ("b", "s", "H")
+    return Signature((labels, ("s", "")), (labels,), {"H": x[2] // angles[1]})
+
+
+def _relative_bias_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Scores [b, H, s, t], table [ranges, H]."""
+    labels = ("b", "H", "s", "t")
+    return Signature((labels, ("", "H")), (labels,))
+
+
+def _join_heads_sharding(op: Op, tensors: Tensors) -> Signature:
+    """X [b, s, H], other [b, s, H] or of one head, which all need."""
+    x, other, y = (tensors[name].shape for name in (*op.inputs, *op.outputs))
+    heads = int(dict(op.attrs)["heads"])
+    of_other = "H" if heads * other[2] // heads == y[2] - x[2] else ""
+    return Signature((("b", "s", "H"), ("b", "s", of_other)), (("b", "s", "H"),), {"H": heads})
+
+
+def _additive_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Q [b, s, f] k [b, t, f] v [f] length [1] -> y [b, 1, s, t]: a sum over features."""
+    return Signature((("b", "s", "f"), ("b", "t", "f"), ("f",), ("",)), (("b", "", "s", "t"),))
+
+
+SCORES = op_kind("attention-scores", sharding=_scores_sharding)(_scores_gradient)
+PRODUCT = op_kind("matmul")(_scores_gradient)  # of any two activations
+CONTEXT = op_kind("attention-context", sharding=_context_sharding)(_context_gradient)
+SOFTMAX = op_kind(
+    "softmax",
+    forward=Cost(6, "element", "scale and mask, maximum, subtract, exp, sum, divide"),
+    gradient=Cost(5, "element", "dy y, its sum, subtract, times y, scale"),
+    sharding=last_axis_sharding,
+)(_softmax_gradient)
+FLASH = op_kind(
+    "flash-attention",
+    forward=Cost(6, "score", "as softmax, and dropout; rescaling of partial rows is not counted"),
+    gradient=Cost(6, "score", "p again: scale, subtract, exp; ds = p (dp - sum of dy y), scale"),
+    sharding=_flash_sharding,
+)(_flash_gradient)
+MERGE = op_kind(
+    "merge-attention",
+    forward=Cost(3, "output element", "both parts times what their row sums weigh, added"),
+    sharding=_merge_sharding,
+)(None)
+ROTARY = op_kind(
+    "rotary",
+    forward=Cost(3, "element", "two products and their sum"),
+    gradient=Cost(3, "element", "the rotation back"),
+    sharding=_rotary_sharding,
+)(_rotary_gradient)
+RELATIVE_BIAS = op_kind(
+    "relative-bias",
+    forward=Cost(1, "score", "an addition"),
+    gradient=Cost(1, "score", "an addition into the sum of its range"),
+    sharding=_relative_bias_sharding,
+)(_relative_bias_gradient)
+JOIN_HEADS = op_kind(
+    "join-heads",
+    gradient=Cost(1, "output element", "an addition where heads share features"),
+    sharding=_join_heads_sharding,
+)(_join_heads_gradient)
+ADDITIVE = op_kind(
+    "additive-attention",
+    forward=Cost(4, "score and feature", "add, tanh, times v, add"),
+    gradient=Cost(
+        10,
+        "score and feature",
+        "t again (2); v dy (1 - t t) (4), added to dq and dk (2); dy t added to dv (2)",
+    ),
+    sharding=_additive_sharding,
+)(_additive_gradient)

@@ -12,11 +12,30 @@ from collections.abc import Sequence
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Conv, Gemm, Op
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, OpKind, op_kind
 from ridgeline.workload.numerics import NARROW_MULTIPLE
 from ridgeline.workload.ops.elementwise import add, dropout
 from ridgeline.workload.ops.shape import gather_gradients
 from ridgeline.workload.ops.window import Pair, check, image, pair
+from ridgeline.workload.sharding_axes import (
+    COLUMNS,
+    EXPERT_ROWS,
+    EXPERTS,
+    ROWS,
+    Labels,
+    Signature,
+    Tensors,
+    Window,
+    whole,
+)
+from ridgeline.workload.sharding_rules import (
+    filter_labels,
+    flat_lead,
+    image_labels,
+    is_channels_last,
+    plain_labels,
+    shapes_of,
+)
 
 
 def conv2d(
@@ -285,14 +304,115 @@ def _bias_gradient(g: GradientBuilder, op: Op) -> None:
         g.derive(BIAS, op, (weight,), (dy,), flops=BIAS.gradient.of(g.elements(dy)))
 
 
-CONV2D = register(OpKind("conv2d", _conv2d_gradient))
-CONV_TRANSPOSE2D = register(OpKind("conv-transpose2d", _conv_transpose2d_gradient))
-GEMM = register(OpKind("gemm", _gemm_gradient))
-BIAS = register(
-    OpKind(
-        "bias",
-        _bias_gradient,
-        Cost(1, "output element", "an addition"),
-        Cost(1, "output element", "an addition into the sum over the batch"),
+def _gemm_sharding(op: Op, tensors: Tensors) -> Signature:
+    """X [..., k] w [n, k] -> y [..., n], or several; experts [e, t, k] [e, n, k]."""
+    (x, w), ys = shapes_of(op, tensors)
+    if not isinstance(op.loops, Gemm):
+        return whole(op, tensors)
+    if len(w) == 3:
+        return Signature(
+            ((EXPERTS, EXPERT_ROWS, "k"), (EXPERTS, "n", "k")),
+            ((EXPERTS, EXPERT_ROWS, "n"),) * len(ys),
+            loops={EXPERTS: ("batch",), EXPERT_ROWS: ("m",), "n": ("n",), "k": ("k",)},
+        )
+    if is_channels_last((*ys[0][:-1], w[-1]), x):
+        lead = plain_labels(len(ys[0]) - 1)
+        return Signature(
+            ((lead[0], "k", *lead[1:]), ("n", "k")),
+            ((*lead, "n"),) * len(ys),
+            {"n": math.gcd(*[y[-1] for y in ys])} if len(ys) > 1 else {},
+            {"n": ("n",), "k": ("k",), **dict.fromkeys(lead, ("m",))},
+        )
+    few = len(x)  # dimensions of rows: those before the features of one
+    while few and math.prod(x[few - 1 :]) <= w[-1]:
+        few -= 1
+    lead = plain_labels(len(ys[0]) - 1)
+    rows, units = lead, {}
+    if x[:few] != ys[0][:-1]:  # the same rows, written as one dimension or several
+        lead, rows = flat_lead(len(ys[0]) - 1), flat_lead(few)
+        units["d0"] = math.gcd(x[0], ys[0][0])
+    features: Labels = ("k", *("" for _ in x[few + 1 :]))
+    if len(features) > 1:
+        units["k"] = x[few]
+    if len(ys) > 1:
+        units["n"] = math.gcd(*[y[-1] for y in ys])
+    loops = {"n": ("n",), "k": ("k",), **dict.fromkeys(filter(None, lead), ("m",))}
+    return Signature(((*rows, *features), ("n", "k")), ((*lead, "n"),) * len(ys), units, loops)
+
+
+def _bias_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Add a vector along one axis."""
+    labels = plain_labels(len(tensors[op.inputs[0]].shape))
+    axis = int(dict(op.attrs)["axis"])
+    return Signature((labels, (labels[axis],)), (labels,))
+
+
+def _conv2d_sharding(op: Op, tensors: Tensors) -> Signature:
+    """X [b, c, h, w] w [o, c, r, s] -> y [b, o, p, q], or volumes; groups go together."""
+    assert isinstance(op.loops, Conv)
+    x, w, y = (tensors[name].shape for name in (*op.inputs, *op.outputs))
+    windows = _conv_windows(op.loops, x) if len(x) > 3 else {}
+    if op.loops.groups > 1:
+        return Signature(
+            (image_labels(x, "g"), filter_labels(w, "g", "")),
+            (image_labels(y, "g"),),
+            {"g": op.loops.groups},
+            {"b": ("batch",), "g": ("groups", "c_in", "c_out")},
+            windows=windows,
+        )
+    return Signature(
+        (image_labels(x, "c"), filter_labels(w, "o", "c")),
+        (image_labels(y, "o"),),
+        loops={"b": ("batch",), "o": ("c_out",), "c": ("c_in",)},
+        windows=windows,
     )
+
+
+def _conv_windows(loops: Conv, x: tuple[int, ...]) -> dict[str, Window]:
+    """Windows of a convolution; unequal padding is part of the image that its loops read."""
+    sizes = (loops.h_in, loops.w_in)
+    found = {}
+    for axis, label in enumerate((ROWS, COLUMNS)):
+        before = loops.padding[axis] + (sizes[axis] - x[axis - 2]) // 2
+        kernel = (loops.r, loops.s)[axis]
+        found[label] = Window("slide", kernel, loops.stride[axis], before, loops.dilation[axis])
+    return found
+
+
+def _conv_transpose2d_sharding(op: Op, tensors: Tensors) -> Signature:
+    """X [b, c, h, w] w [c, o, r, s] -> y [b, o, p, q], or volumes."""
+    x, w, y = (tensors[name].shape for name in (*op.inputs, *op.outputs))
+    return Signature(
+        (image_labels(x, "c"), filter_labels(w, "c", "o")),
+        (image_labels(y, "o"),),
+        loops={"b": ("m",), "o": ("n",), "c": ("k",), ROWS: ("m",), COLUMNS: ("m",)},
+        windows={
+            label: _spreading(w[axis], x[axis], y[axis])
+            for axis, label in ((-2, ROWS), (-1, COLUMNS))
+            if len(x) > 3
+        },
+    )
+
+
+def _spreading(kernel: int, n_in: int, n_out: int) -> Window:
+    """Window of a transposed convolution: of its stride and padding the sizes leave one choice.
+
+    ``n_out = (n_in - 1) stride + kernel - 2 padding``, and the stride is how many times larger the
+    output is.
+    """
+    stride = max(1, round(n_out / n_in))
+    padding = max(0, ((n_in - 1) * stride + kernel - n_out) // 2)
+    return Window("spread", kernel, stride, padding)
+
+
+CONV2D = op_kind("conv2d", sharding=_conv2d_sharding)(_conv2d_gradient)
+CONV_TRANSPOSE2D = op_kind("conv-transpose2d", sharding=_conv_transpose2d_sharding)(
+    _conv_transpose2d_gradient
 )
+GEMM = op_kind("gemm", sharding=_gemm_sharding)(_gemm_gradient)
+BIAS = op_kind(
+    "bias",
+    forward=Cost(1, "output element", "an addition"),
+    gradient=Cost(1, "output element", "an addition into the sum over the batch"),
+    sharding=_bias_sharding,
+)(_bias_gradient)

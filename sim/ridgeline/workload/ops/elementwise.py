@@ -12,8 +12,9 @@ from typing import Literal
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import ADD, GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op, Role
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import widest
+from ridgeline.workload.sharding_rules import elementwise_sharding
 
 Activation = Literal["relu", "sigmoid", "tanh", "gelu", "silu", "relu-squared"]
 Gate = Literal["swiglu", "geglu"]
@@ -120,84 +121,70 @@ def _dropout_gradient(g: GradientBuilder, op: Op) -> None:
         g.derive(DROPOUT, op, (x,), (g.gradient(y), mask), flops=DROPOUT.gradient.of(g.elements(y)))
 
 
-RELU = register(
-    OpKind(
-        "relu",
-        _from_output,
-        Cost(1, "element", "max(x, 0)"),
-        Cost(1, "element", "dy where y > 0"),
-    )
-)
-SIGMOID = register(
-    OpKind(
-        "sigmoid",
-        _from_output,
-        Cost(4, "element", "1 / (1 + exp(-x))"),
-        Cost(3, "element", "dy y (1 - y)"),
-    )
-)
-TANH = register(
-    OpKind(
-        "tanh",
-        _from_output,
-        Cost(1, "element", "tanh x"),
-        Cost(3, "element", "dy (1 - y y)"),
-    )
-)
-GELU = register(
-    OpKind(
-        "gelu",
-        _from_input,
-        Cost(9, "element", "t = tanh(a x (1 + c x x)) (6); x (1 + t) / 2 (3)"),
-        Cost(17, "element", "t again (6); dy ((1 + t) / 2 + x (1 - t t) (a + b x x) / 2) (11)"),
-    )
-)
-SILU = register(
-    OpKind(
-        "silu",
-        _from_input,
-        Cost(5, "element", "s = 1 / (1 + exp(-x)) (4); x s (1)"),
-        Cost(9, "element", "s again (4); dy s (1 + x (1 - s)) (5)"),
-    )
-)
-RELU_SQUARED = register(
-    OpKind(
-        "relu-squared",
-        _from_input,
-        Cost(2, "element", "max(x, 0) (1); squared (1)"),
-        Cost(3, "element", "max(x, 0) again (1); dy times 2 of it (2)"),
-    )
-)
-MULTIPLY = register(
-    OpKind(
-        "multiply",
-        _multiply_gradient,
-        Cost(1, "element", "a multiplication"),
-        Cost(1, "element and wanted input", "dy times the other input"),
-    )
-)
-SWIGLU = register(
-    OpKind(
-        "swiglu",
-        _gated_gradient,
-        Cost(6, "element", "silu(gate) (5); times up (1)"),
-        Cost(12, "element", "silu(gate) again (5); dy silu (1), up dy (1), its silu gradient (5)"),
-    )
-)
-GEGLU = register(
-    OpKind(
-        "geglu",
-        _gated_gradient,
-        Cost(10, "element", "gelu(gate) (9); times up (1)"),
-        Cost(20, "element", "gelu(gate) again (9); dy gelu (1), up dy (1), its gelu gradient (9)"),
-    )
-)
-DROPOUT = register(
-    OpKind(
-        "dropout",
-        _dropout_gradient,
-        Cost(2, "element", "compare a random number, scale"),
-        Cost(2, "element", "dy mask scale"),
-    )
-)
+RELU = op_kind(
+    "relu",
+    forward=Cost(1, "element", "max(x, 0)"),
+    gradient=Cost(1, "element", "dy where y > 0"),
+    sharding=elementwise_sharding,
+)(_from_output)
+SIGMOID = op_kind(
+    "sigmoid",
+    forward=Cost(4, "element", "1 / (1 + exp(-x))"),
+    gradient=Cost(3, "element", "dy y (1 - y)"),
+    sharding=elementwise_sharding,
+)(_from_output)
+TANH = op_kind(
+    "tanh",
+    forward=Cost(1, "element", "tanh x"),
+    gradient=Cost(3, "element", "dy (1 - y y)"),
+    sharding=elementwise_sharding,
+)(_from_output)
+GELU = op_kind(
+    "gelu",
+    forward=Cost(9, "element", "t = tanh(a x (1 + c x x)) (6); x (1 + t) / 2 (3)"),
+    gradient=Cost(
+        17, "element", "t again (6); dy ((1 + t) / 2 + x (1 - t t) (a + b x x) / 2) (11)"
+    ),
+    sharding=elementwise_sharding,
+)(_from_input)
+SILU = op_kind(
+    "silu",
+    forward=Cost(5, "element", "s = 1 / (1 + exp(-x)) (4); x s (1)"),
+    gradient=Cost(9, "element", "s again (4); dy s (1 + x (1 - s)) (5)"),
+    sharding=elementwise_sharding,
+)(_from_input)
+RELU_SQUARED = op_kind(
+    "relu-squared",
+    forward=Cost(2, "element", "max(x, 0) (1); squared (1)"),
+    gradient=Cost(3, "element", "max(x, 0) again (1); dy times 2 of it (2)"),
+    sharding=elementwise_sharding,
+)(_from_input)
+MULTIPLY = op_kind(
+    "multiply",
+    forward=Cost(1, "element", "a multiplication"),
+    gradient=Cost(1, "element and wanted input", "dy times the other input"),
+    sharding=elementwise_sharding,
+)(_multiply_gradient)
+SWIGLU = op_kind(
+    "swiglu",
+    forward=Cost(6, "element", "silu(gate) (5); times up (1)"),
+    gradient=Cost(
+        12, "element", "silu(gate) again (5); dy silu (1), up dy (1), its silu gradient (5)"
+    ),
+    sharding=elementwise_sharding,
+)(_gated_gradient)
+GEGLU = op_kind(
+    "geglu",
+    forward=Cost(10, "element", "gelu(gate) (9); times up (1)"),
+    gradient=Cost(
+        20, "element", "gelu(gate) again (9); dy gelu (1), up dy (1), its gelu gradient (9)"
+    ),
+    sharding=elementwise_sharding,
+)(_gated_gradient)
+DROPOUT = op_kind(
+    "dropout",
+    forward=Cost(2, "element", "compare a random number, scale"),
+    gradient=Cost(2, "element", "dy mask scale"),
+    sharding=elementwise_sharding,
+)(_dropout_gradient)
 _FUNCTIONS = {kind.name: kind for kind in (RELU, SIGMOID, TANH, GELU, SILU, RELU_SQUARED)}

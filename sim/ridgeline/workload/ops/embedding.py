@@ -14,8 +14,10 @@ from fractions import Fraction
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.ops.window import image
+from ridgeline.workload.sharding_axes import Signature, Tensors
+from ridgeline.workload.sharding_rules import plain_labels
 
 
 def embedding(
@@ -135,27 +137,52 @@ def _gather_gradient(g: GradientBuilder, op: Op) -> None:
 
 _SCATTER = Cost(1, "looked-up element", "an addition into its row; none where sparse")
 
-EMBEDDING = register(
-    OpKind(
-        "embedding",
-        _embedding_gradient,
-        Cost(1, "looked-up element", "an addition where rows are added up"),
-        _SCATTER,
-    )
-)
-GATHER = register(OpKind("gather", _gather_gradient, gradient=_SCATTER))
-CLASS_TOKEN = register(
-    OpKind(
-        "class-token",
-        _class_token_gradient,
-        gradient=Cost(1, "element of a token", "an addition into the sum over the batch"),
-    )
-)
-POSITION = register(
-    OpKind(
-        "position-embedding",
-        _position_gradient,
-        Cost(1, "element", "an addition"),
-        Cost(1, "element", "an addition into the sum over the batch"),
-    )
-)
+
+def _embedding_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Look up [...] in a table [v, h] -> y [..., h]: what a device has not counts as zeros.
+
+    Tables with sparse gradients are divided by columns, so that a device sends its part of each row
+    to where it is needed, and no sums (Mudigere et al., Software-hardware co-design for fast and
+    scalable training of deep learning recommendation models, ISCA 2022, arXiv:2104.05158).
+    """
+    lead = plain_labels(len(tensors[op.inputs[0]].shape))
+    of_output = lead[: len(tensors[op.outputs[0]].shape) - 1]  # fewer where rows are added up
+    lead = tuple(label if label in of_output else "" for label in lead)
+    if int(dict(op.attrs).get("sparse", 0)):
+        return Signature((lead, ("", "h")), ((*of_output, "h"),), padded=frozenset({"h"}))
+    return Signature((lead, ("v", "")), ((*of_output, ""),), padded=frozenset({"v"}))
+
+
+def _position_sharding(op: Op, tensors: Tensors) -> Signature:
+    """X [b, s, h], table [positions, h]."""
+    return Signature((("b", "s", "h"), ("", "h")), (("b", "s", "h"),))
+
+
+def _gather_sharding(op: Op, tensors: Tensors) -> Signature:
+    """X [b, p, f], indices [b, t] -> y [b, t, f]."""
+    return Signature((("b", "", "f"), ("b", "t")), (("b", "t", "f"),))
+
+
+def _class_token_sharding(op: Op, tensors: Tensors) -> Signature:
+    """X [b, f, h, w], token [f] -> y [b, 1 + h w, f]."""
+    return Signature((("b", "f", "", ""), ("f",)), (("b", "", "f"),))
+
+
+EMBEDDING = op_kind(
+    "embedding",
+    forward=Cost(1, "looked-up element", "an addition where rows are added up"),
+    gradient=_SCATTER,
+    sharding=_embedding_sharding,
+)(_embedding_gradient)
+GATHER = op_kind("gather", gradient=_SCATTER, sharding=_gather_sharding)(_gather_gradient)
+CLASS_TOKEN = op_kind(
+    "class-token",
+    gradient=Cost(1, "element of a token", "an addition into the sum over the batch"),
+    sharding=_class_token_sharding,
+)(_class_token_gradient)
+POSITION = op_kind(
+    "position-embedding",
+    forward=Cost(1, "element", "an addition"),
+    gradient=Cost(1, "element", "an addition into the sum over the batch"),
+    sharding=_position_sharding,
+)(_position_gradient)

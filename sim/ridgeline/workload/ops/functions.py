@@ -17,8 +17,15 @@ from typing import Literal, NamedTuple
 
 from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op, Passes, Role
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, OpKind, op_kind
 from ridgeline.workload.numerics import is_discrete, widest
+from ridgeline.workload.sharding_axes import ShardingRule, Signature, Tensors
+from ridgeline.workload.sharding_rules import (
+    broadcast_sharding,
+    elementwise_sharding,
+    image_labels,
+    last_axis_sharding,
+)
 
 Reads = Literal["nothing", "inputs", "output", "both", "others", "extra"]
 """What a gradient reads besides dy: nothing; all real inputs; the output; inputs and output; for
@@ -32,54 +39,66 @@ class ElementwiseFunction(NamedTuple):
     forward: int
     gradient: int | None
     reads: Reads
+    sharding: ShardingRule | None = None
+
+
+def _prelu_sharding(op: Op, tensors: Tensors) -> Signature:
+    """X [b, c, ...], slopes [c] -> y of the shape of x."""
+    x = tensors[op.inputs[0]].shape
+    labels = image_labels(x, "c") if len(x) > 2 else ("b", "c")
+    return Signature((labels, ("c",)), (labels,))
 
 
 FUNCTIONS: dict[str, ElementwiseFunction] = {
     # of one tensor, element by element
-    "exp": ElementwiseFunction(1, 1, "output"),
-    "expm1": ElementwiseFunction(2, 2, "output"),
-    "log": ElementwiseFunction(1, 1, "inputs"),
-    "log1p": ElementwiseFunction(2, 2, "inputs"),
-    "sqrt": ElementwiseFunction(1, 2, "output"),
-    "rsqrt": ElementwiseFunction(2, 3, "output"),
-    "reciprocal": ElementwiseFunction(1, 3, "output"),
-    "square": ElementwiseFunction(1, 2, "inputs"),
-    "power": ElementwiseFunction(1, 3, "inputs"),
-    "absolute": ElementwiseFunction(1, 2, "inputs"),
-    "negate": ElementwiseFunction(1, 1, "nothing"),
-    "shift": ElementwiseFunction(1, 0, "nothing"),  # x + constant
-    "sine": ElementwiseFunction(1, 2, "inputs"),
-    "cosine": ElementwiseFunction(1, 2, "inputs"),
-    "tangent": ElementwiseFunction(1, 3, "output"),
-    "hyperbolic": ElementwiseFunction(3, 3, "inputs"),  # sinh, cosh
-    "arc": ElementwiseFunction(2, 4, "inputs"),  # asin, acos, atan and their hyperbolic forms
-    "erf": ElementwiseFunction(1, 4, "inputs"),
-    "softplus": ElementwiseFunction(3, 4, "inputs"),
-    "softsign": ElementwiseFunction(3, 4, "inputs"),
-    "log-sigmoid": ElementwiseFunction(4, 5, "inputs"),
-    "elu": ElementwiseFunction(3, 3, "inputs"),
-    "leaky-relu": ElementwiseFunction(2, 2, "inputs"),
-    "clamp": ElementwiseFunction(2, 2, "inputs"),
-    "hard-sigmoid": ElementwiseFunction(4, 2, "inputs"),
-    "hard-swish": ElementwiseFunction(5, 5, "inputs"),
-    "mish": ElementwiseFunction(6, 12, "inputs"),
-    "prelu": ElementwiseFunction(2, 4, "inputs"),
-    "step": ElementwiseFunction(1, None, "nothing"),  # floor, round, sign: its gradient is zero
+    "exp": ElementwiseFunction(1, 1, "output", elementwise_sharding),
+    "expm1": ElementwiseFunction(2, 2, "output", elementwise_sharding),
+    "log": ElementwiseFunction(1, 1, "inputs", elementwise_sharding),
+    "log1p": ElementwiseFunction(2, 2, "inputs", elementwise_sharding),
+    "sqrt": ElementwiseFunction(1, 2, "output", elementwise_sharding),
+    "rsqrt": ElementwiseFunction(2, 3, "output", elementwise_sharding),
+    "reciprocal": ElementwiseFunction(1, 3, "output", elementwise_sharding),
+    "square": ElementwiseFunction(1, 2, "inputs", elementwise_sharding),
+    "power": ElementwiseFunction(1, 3, "inputs", elementwise_sharding),
+    "absolute": ElementwiseFunction(1, 2, "inputs", elementwise_sharding),
+    "negate": ElementwiseFunction(1, 1, "nothing", elementwise_sharding),
+    "shift": ElementwiseFunction(1, 0, "nothing", elementwise_sharding),  # x + constant
+    "sine": ElementwiseFunction(1, 2, "inputs", elementwise_sharding),
+    "cosine": ElementwiseFunction(1, 2, "inputs", elementwise_sharding),
+    "tangent": ElementwiseFunction(1, 3, "output", elementwise_sharding),
+    "hyperbolic": ElementwiseFunction(3, 3, "inputs", elementwise_sharding),  # sinh, cosh
+    "arc": ElementwiseFunction(
+        2, 4, "inputs", elementwise_sharding
+    ),  # asin, acos, atan and their hyperbolic forms
+    "erf": ElementwiseFunction(1, 4, "inputs", elementwise_sharding),
+    "softplus": ElementwiseFunction(3, 4, "inputs", elementwise_sharding),
+    "softsign": ElementwiseFunction(3, 4, "inputs", elementwise_sharding),
+    "log-sigmoid": ElementwiseFunction(4, 5, "inputs", elementwise_sharding),
+    "elu": ElementwiseFunction(3, 3, "inputs", elementwise_sharding),
+    "leaky-relu": ElementwiseFunction(2, 2, "inputs", elementwise_sharding),
+    "clamp": ElementwiseFunction(2, 2, "inputs", elementwise_sharding),
+    "hard-sigmoid": ElementwiseFunction(4, 2, "inputs", elementwise_sharding),
+    "hard-swish": ElementwiseFunction(5, 5, "inputs", elementwise_sharding),
+    "mish": ElementwiseFunction(6, 12, "inputs", elementwise_sharding),
+    "prelu": ElementwiseFunction(2, 4, "inputs", _prelu_sharding),
+    "step": ElementwiseFunction(
+        1, None, "nothing", elementwise_sharding
+    ),  # floor, round, sign: its gradient is zero
     # of several tensors, element by element, broadcast
-    "broadcast-add": ElementwiseFunction(1, 1, "nothing"),
+    "broadcast-add": ElementwiseFunction(1, 1, "nothing", broadcast_sharding),
     "pairwise-add": ElementwiseFunction(
         1, 1, "nothing"
     ),  # every row of one, every row of the other
-    "subtract": ElementwiseFunction(1, 1, "nothing"),
-    "broadcast-multiply": ElementwiseFunction(1, 2, "others"),
-    "divide": ElementwiseFunction(1, 4, "inputs"),
-    "extremum": ElementwiseFunction(1, 2, "inputs"),  # maximum, minimum of two
-    "power-of": ElementwiseFunction(1, 6, "both"),  # x ** y
-    "atan2": ElementwiseFunction(2, 6, "inputs"),
-    "select": ElementwiseFunction(1, 1, "extra"),  # where, masked_fill
-    "interpolate-between": ElementwiseFunction(3, 3, "inputs"),  # lerp
-    "compare": ElementwiseFunction(1, None, "nothing"),
-    "stop": ElementwiseFunction(0, None, "nothing"),  # detach
+    "subtract": ElementwiseFunction(1, 1, "nothing", broadcast_sharding),
+    "broadcast-multiply": ElementwiseFunction(1, 2, "others", broadcast_sharding),
+    "divide": ElementwiseFunction(1, 4, "inputs", broadcast_sharding),
+    "extremum": ElementwiseFunction(1, 2, "inputs", broadcast_sharding),  # maximum, minimum of two
+    "power-of": ElementwiseFunction(1, 6, "both", broadcast_sharding),  # x ** y
+    "atan2": ElementwiseFunction(2, 6, "inputs", broadcast_sharding),
+    "select": ElementwiseFunction(1, 1, "extra", broadcast_sharding),  # where, masked_fill
+    "interpolate-between": ElementwiseFunction(3, 3, "inputs", broadcast_sharding),  # lerp
+    "compare": ElementwiseFunction(1, None, "nothing", broadcast_sharding),
+    "stop": ElementwiseFunction(0, None, "nothing", elementwise_sharding),  # detach
     "integer": ElementwiseFunction(1, None, "nothing"),  # arithmetic on indices and masks
     "random": ElementwiseFunction(1, None, "nothing"),
     # along an axis
@@ -90,7 +109,7 @@ FUNCTIONS: dict[str, ElementwiseFunction] = {
     "peak": ElementwiseFunction(1, 1, "extra"),  # maximum or minimum of an axis, with its position
     "peaks": ElementwiseFunction(1, 3, "both"),  # of several axes, or the median
     "variance": ElementwiseFunction(4, 3, "inputs"),
-    "length": ElementwiseFunction(2, 3, "both"),  # a norm
+    "length": ElementwiseFunction(2, 3, "both", last_axis_sharding),  # a norm
     "log-sum-exp": ElementwiseFunction(4, 3, "both"),
     "log-softmax": ElementwiseFunction(5, 3, "output"),
     "running-sum": ElementwiseFunction(1, 1, "nothing"),
@@ -226,13 +245,11 @@ def _without(names: Sequence[str], left_out: Sequence[str]) -> tuple[str, ...]:
 
 
 KINDS: dict[str, OpKind] = {
-    name: register(
-        OpKind(
-            name,
-            _gradient,
-            Cost(row.forward, "element", "see ridgeline.workload.ops.functions"),
-            Cost(row.gradient or 0, "element", f"reads of the forward pass: {row.reads}"),
-        )
-    )
+    name: op_kind(
+        name,
+        forward=Cost(row.forward, "element", "see ridgeline.workload.ops.functions"),
+        gradient=Cost(row.gradient or 0, "element", f"reads of the forward pass: {row.reads}"),
+        sharding=row.sharding,
+    )(_gradient)
     for name, row in FUNCTIONS.items()
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Gemm, Op
-from ridgeline.workload.kinds import OpKind, register
+from ridgeline.workload.kinds import op_kind
+from ridgeline.workload.sharding_rules import sample_sharding
 
 
 def dot_interaction(b: GraphBuilder, layer: str, x: str, vectors: int) -> str:
@@ -41,4 +42,4 @@ def _gradient(g: GradientBuilder, op: Op) -> None:
             )
 
 
-DOT_INTERACTION = register(OpKind("dot-interaction", _gradient))
+DOT_INTERACTION = op_kind("dot-interaction", sharding=sample_sharding)(_gradient)

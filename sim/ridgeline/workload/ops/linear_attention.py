@@ -21,7 +21,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import Attrs, GraphBuilder
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Gemm, Role
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import MASTER
 
 _CHUNK_KERNELS = 6
@@ -154,26 +154,22 @@ def delta_rule_step(
     return y
 
 
-CAUSAL_CONV = register(
-    OpKind("causal-conv1d", None, Cost(6, "element", "bias, silu; and 2 taps for the filter"))
-)
-DELTA_RULE = register(
-    OpKind(
-        "delta-rule",
-        None,
-        Cost(4, "score of a head inside a chunk", "difference of decays, exp, times K K' and Q K'"),
-    )
-)
-DELTA_EXCHANGE = register(OpKind("delta-rule-exchange", None))
+CAUSAL_CONV = op_kind(
+    "causal-conv1d", forward=Cost(6, "element", "bias, silu; and 2 taps for the filter")
+)(None)
+DELTA_RULE = op_kind(
+    "delta-rule",
+    forward=Cost(
+        4, "score of a head inside a chunk", "difference of decays, exp, times K K' and Q K'"
+    ),
+)(None)
+DELTA_EXCHANGE = op_kind("delta-rule-exchange")(None)
 """What the kernels of a chunked delta rule hand to each other, and their launches."""
-DELTA_STEP = register(
-    OpKind(
-        "delta-rule-step",
-        None,
-        Cost(
-            7,
-            "element of a state",
-            "decay (1); product with the key (2); an outer product added (2); with the query (2)",
-        ),
-    )
-)
+DELTA_STEP = op_kind(
+    "delta-rule-step",
+    forward=Cost(
+        7,
+        "element of a state",
+        "decay (1); product with the key (2); an outer product added (2); with the query (2)",
+    ),
+)(None)

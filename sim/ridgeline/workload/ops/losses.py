@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, OpKind, op_kind
 from ridgeline.workload.numerics import MASTER
+from ridgeline.workload.sharding_axes import Inner, Signature, Tensors
+from ridgeline.workload.sharding_rules import plain_labels, sample_sharding
 
 _LOG_SOFTMAX = "log-softmax"
 
@@ -162,52 +166,63 @@ def _transducer_gradient(g: GradientBuilder, op: Op) -> None:
         )
 
 
-LOSS = register(
-    OpKind(
-        "loss",
-        _cross_entropy_gradient,
-        Cost(5, "logit", "maximum, subtract, exp, sum, subtract the logarithm"),
-        Cost(3, "logit", "exp, subtract the one-hot label, scale"),
-    )
-)
-BCE_LOSS = register(
-    OpKind(
-        "bce-loss",
-        _pointwise_gradient,
-        Cost(7, "logit", "max(x, 0) - x t + log(1 + exp(-|x|)) (6), add to the sum"),
-        Cost(6, "logit", "sigmoid (4), subtract the target, scale"),
-    )
-)
-MSE_LOSS = register(
-    OpKind(
-        "mse-loss",
-        _pointwise_gradient,
-        Cost(3, "element", "subtract, square, add to the sum"),
-        Cost(2, "element", "subtract, scale"),
-    )
-)
-SMOOTH_L1_LOSS = register(
-    OpKind(
-        "smooth-l1-loss",
-        _pointwise_gradient,
-        Cost(5, "element", "subtract, compare, square, halve, add to the sum"),
-        Cost(3, "element", "subtract, clip to -1 .. 1, scale"),
-    )
-)
-CTC_LOSS = register(
-    OpKind(
-        "ctc-loss",
-        _ctc_gradient,
-        Cost(6, "timestep and state", "log-sum of three (5), add; and cross entropy's per logit"),
-        Cost(8, "timestep and state", "backward variables (6), product and sum; and as above"),
-    )
-)
-TRANSDUCER_LOSS = register(
-    OpKind(
-        "transducer-loss",
-        _transducer_gradient,
-        Cost(5, "timestep and position", "two products, log-sum of two; cross entropy's per logit"),
-        Cost(9, "timestep and position", "backward variables (5), two products; and as above"),
-    )
-)
+def _cross_entropy_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Divided by classes, the rows' maxima, sums and target logits are summed over the devices.
+
+    Shoeybi et al., Megatron-LM, 2019, arXiv:1909.08053, Section 3.
+    """
+    logits, labels = tensors[op.inputs[0]], tensors[op.inputs[1]]
+    axis = int(dict(op.attrs).get("axis", -1)) % len(logits.shape)
+    dims = tuple("v" if i == axis else f"d{i}" for i in range(len(logits.shape)))
+    rest = tuple(label for label in dims if label != "v")
+    sums = Inner("all-reduce", replace(logits, shape=labels.shape).bytes, repeat=3)
+    return Signature((dims, rest), ((), dims), padded=frozenset({"v"}), inner={"v": (sums,)})
+
+
+def _pointwise_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Take a mean over all elements."""
+    labels = plain_labels(len(tensors[op.inputs[0]].shape))
+    return Signature((labels, labels), ((),))
+
+
+LOSS = op_kind(
+    "loss",
+    forward=Cost(5, "logit", "maximum, subtract, exp, sum, subtract the logarithm"),
+    gradient=Cost(3, "logit", "exp, subtract the one-hot label, scale"),
+    sharding=_cross_entropy_sharding,
+)(_cross_entropy_gradient)
+BCE_LOSS = op_kind(
+    "bce-loss",
+    forward=Cost(7, "logit", "max(x, 0) - x t + log(1 + exp(-|x|)) (6), add to the sum"),
+    gradient=Cost(6, "logit", "sigmoid (4), subtract the target, scale"),
+    sharding=_pointwise_sharding,
+)(_pointwise_gradient)
+MSE_LOSS = op_kind(
+    "mse-loss",
+    forward=Cost(3, "element", "subtract, square, add to the sum"),
+    gradient=Cost(2, "element", "subtract, scale"),
+    sharding=_pointwise_sharding,
+)(_pointwise_gradient)
+SMOOTH_L1_LOSS = op_kind(
+    "smooth-l1-loss",
+    forward=Cost(5, "element", "subtract, compare, square, halve, add to the sum"),
+    gradient=Cost(3, "element", "subtract, clip to -1 .. 1, scale"),
+    sharding=_pointwise_sharding,
+)(_pointwise_gradient)
+CTC_LOSS = op_kind(
+    "ctc-loss",
+    forward=Cost(
+        6, "timestep and state", "log-sum of three (5), add; and cross entropy's per logit"
+    ),
+    gradient=Cost(8, "timestep and state", "backward variables (6), product and sum; and as above"),
+    sharding=sample_sharding,
+)(_ctc_gradient)
+TRANSDUCER_LOSS = op_kind(
+    "transducer-loss",
+    forward=Cost(
+        5, "timestep and position", "two products, log-sum of two; cross entropy's per logit"
+    ),
+    gradient=Cost(9, "timestep and position", "backward variables (5), two products; and as above"),
+    sharding=sample_sharding,
+)(_transducer_gradient)
 _POINTWISE = {kind.name: kind for kind in (BCE_LOSS, MSE_LOSS, SMOOTH_L1_LOSS)}

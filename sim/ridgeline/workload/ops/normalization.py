@@ -10,12 +10,15 @@ the input's gradient.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op, Passes
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, OpKind, op_kind
 from ridgeline.workload.numerics import MASTER
+from ridgeline.workload.sharding_axes import COLUMNS, ROWS, Inner, Signature, Tensors
+from ridgeline.workload.sharding_rules import plain_labels
 
 
 def batch_norm(b: GraphBuilder, layer: str, x: str, *, axis: int = 1, epsilon: float = 1e-5) -> str:
@@ -208,48 +211,138 @@ def _local_response_norm_gradient(g: GradientBuilder, op: Op) -> None:
         g.derive(LOCAL_RESPONSE_NORM, op, (x,), (g.gradient(y), x, y), flops=flops)
 
 
-BATCH_NORM = register(
-    OpKind(
-        "batch-norm",
-        _batch_norm_gradient,
-        Cost(5, "element", "add to sum x and sum x x (3); a x + b, a and b per channel (2)"),
-        Cost(
-            8,
-            "element",
-            "add to sum dy and sum dy (x - mean) (4); a dy + b x + c, per-channel a, b, c (4, and"
-            " none where x needs no gradient)",
-        ),
+def _row_norm_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Rows are independent of each other; the normalised axis stays whole but in a grid.
+
+    It is the last, or that of the channels where a traced network has turned images. Devices that
+    share its features add up the sums that are kept of each row (Xu et al., An efficient 2D method
+    for training super-large deep learning models, 2021, arXiv:2104.05343, section 3.2).
+    """
+    shape = tensors[op.inputs[0]].shape
+    count = len(shape)
+    if heads := dict(op.attrs).get("heads"):  # each has its own statistics
+        labels, units = (*plain_labels(count - 1), "h"), {"h": int(heads)}
+        return Signature((labels, ("",)), (labels, labels), units, strict=frozenset({"h"}))
+    axis = int(dict(op.attrs).get("axis", -1)) % count
+    size = tensors[op.inputs[1]].elements if len(op.inputs) > 1 else shape[axis]
+    if count > 3 and shape[axis] != size == shape[1]:
+        axis = 1
+    kept = sum(tensors[name].bytes for name in op.outputs[1:])
+    feature = "f" if kept and size == shape[axis] else ""
+    labels = tuple(feature if i == axis else f"d{i}" for i in range(count))
+    rows = tuple(f"d{i}" for i in range(count) if i != axis)
+    weights = ((feature,),) * (len(op.inputs) - 1)
+    flat = any(len(tensors[name].shape) == 1 for name in op.outputs[1:]) and len(rows) > 1
+    return Signature(
+        (labels, *weights),
+        (labels, *(("",) if flat else rows,) * (len(op.outputs) - 1)),
+        local=frozenset(rows) if flat else frozenset(),  # statistics of each row, and no sums
+        inner={"f": (Inner("all-reduce", kept),)} if feature else {},
+        of_grid=frozenset({"f"}),
     )
-)
-LAYER_NORM = register(
-    OpKind(
-        "layer-norm",
-        _layer_norm_gradient,
-        Cost(7, "element", "add to sum x and sum x x (3); z = (x - mean) / deviation (2); w z + b"),
-        Cost(
-            13,
-            "element",
-            "z again (2); add to sum dy and sum dy z (3); where x needs a gradient: e = w dy (1),"
-            " add to sum e and sum e z (3), (e - mean e - z mean e z) / deviation (4)",
-        ),
+
+
+def _row_norm_gradient_sharding(
+    op: Op, tensors: Tensors, forward: Op, labels: Signature
+) -> Signature:
+    """Add up the sums over dy and dy z of each row, as many as forward."""
+    return replace(labels, inner=_row_norm_sharding(forward, tensors).inner)
+
+
+SHARED_STATISTICS = "shared-statistics"
+"""Attribute of a batch-norm whose devices add up the statistics of the images that they share."""
+
+
+def _batch_norm_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Channels are independent of each other; every part of a batch has statistics of its own."""
+    shape = tensors[op.inputs[0]].shape
+    axis = int(dict(op.attrs).get("axis", 1))
+    labels = ["c" if i == axis else "b" if i == 0 else "" for i in range(len(shape))]
+    if len(shape) > 3 and axis < len(shape) - 2:
+        labels[-2:] = [ROWS, COLUMNS]
+    extra = (("c",),) * (len(op.inputs) - 1)
+    sums = Inner("all-reduce", 2 * 4 * shape[axis])  # of x and of its squares, in fp32
+    shared = dict(op.attrs).get(SHARED_STATISTICS) and op.kind == "batch-norm"
+    return Signature(
+        (tuple(labels), *extra),
+        (tuple(labels), *(("c",),) * (len(op.outputs) - 1)),
+        local=frozenset({"b", ROWS, COLUMNS}),
+        inner={ROWS: (sums,), COLUMNS: (sums,)} if shared else {},
     )
-)
-RMS_NORM = register(
-    OpKind(
-        "rms-norm",
-        _rms_norm_gradient,
-        Cost(4, "element", "add to sum x x (2); z = x / root (1); w z (1)"),
-        Cost(
-            9,
-            "element",
-            "z again (1); add to sum dy z (2); where x needs a gradient: e = w dy (1), add to"
-            " sum e z (2), (e - z mean e z) / root (3)",
-        ),
+
+
+def _group_norm_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Of each sample and group of channels the statistics of all pixels, which are summed up."""
+    x = tensors[op.inputs[0]].shape
+    labels = (*("" for _ in x[2:]), ROWS, COLUMNS) if len(x) > 3 else ("",) * len(x)
+    kept = [tensors[name] for name in op.outputs[1:]]
+    sums = Inner("all-reduce", sum(of.bytes for of in kept))
+    return Signature(
+        (labels, *(("",) * len(tensors[name].shape) for name in op.inputs[1:])),
+        (labels, *(("",) * len(of.shape) for of in kept)),
+        inner={ROWS: (sums,), COLUMNS: (sums,)},
     )
-)
-GROUP_NORM = register(
-    OpKind("group-norm", _group_norm_gradient, LAYER_NORM.forward, LAYER_NORM.gradient)
-)
+
+
+def _channel_norm_gradient_sharding(
+    op: Op, tensors: Tensors, forward: Op, labels: Signature
+) -> Signature:
+    """Add up the sums over dy and dy x that the input's gradient needs, as many as forward."""
+    rule_of = {"batch-norm": _batch_norm_sharding, "group-norm": _group_norm_sharding}[forward.kind]
+    return replace(labels, inner=rule_of(forward, tensors).inner)
+
+
+def _local_response_norm_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Every output needs all channels of its pixel."""
+    labels = ("b", "", "d2", "d3")
+    return Signature((labels,) * len(op.inputs), (labels,) * len(op.outputs))
+
+
+BATCH_NORM = op_kind(
+    "batch-norm",
+    forward=Cost(5, "element", "add to sum x and sum x x (3); a x + b, a and b per channel (2)"),
+    gradient=Cost(
+        8,
+        "element",
+        "add to sum dy and sum dy (x - mean) (4); a dy + b x + c, per-channel a, b, c (4, and"
+        " none where x needs no gradient)",
+    ),
+    sharding=_batch_norm_sharding,
+    gradient_sharding=_channel_norm_gradient_sharding,
+)(_batch_norm_gradient)
+LAYER_NORM = op_kind(
+    "layer-norm",
+    forward=Cost(
+        7, "element", "add to sum x and sum x x (3); z = (x - mean) / deviation (2); w z + b"
+    ),
+    gradient=Cost(
+        13,
+        "element",
+        "z again (2); add to sum dy and sum dy z (3); where x needs a gradient: e = w dy (1),"
+        " add to sum e and sum e z (3), (e - mean e - z mean e z) / deviation (4)",
+    ),
+    sharding=_row_norm_sharding,
+    gradient_sharding=_row_norm_gradient_sharding,
+)(_layer_norm_gradient)
+RMS_NORM = op_kind(
+    "rms-norm",
+    forward=Cost(4, "element", "add to sum x x (2); z = x / root (1); w z (1)"),
+    gradient=Cost(
+        9,
+        "element",
+        "z again (1); add to sum dy z (2); where x needs a gradient: e = w dy (1), add to"
+        " sum e z (2), (e - z mean e z) / root (3)",
+    ),
+    sharding=_row_norm_sharding,
+    gradient_sharding=_row_norm_gradient_sharding,
+)(_rms_norm_gradient)
+GROUP_NORM = op_kind(
+    "group-norm",
+    forward=LAYER_NORM.forward,
+    gradient=LAYER_NORM.gradient,
+    sharding=_group_norm_sharding,
+    gradient_sharding=_channel_norm_gradient_sharding,
+)(_group_norm_gradient)
 WEIGHTS_ONLY = {
     "group-norm": Cost(5, "element", "z again; add to sum dy and sum dy z"),
     "batch-norm": Cost(4, "element", "add to sum dy and sum dy (x - mean)"),
@@ -258,28 +351,24 @@ WEIGHTS_ONLY = {
 }
 """Gradient costs where the input needs no gradient."""
 
-FROZEN_BATCH_NORM = register(
-    OpKind(
-        "frozen-batch-norm",
-        _frozen_batch_norm_gradient,
-        Cost(2, "element", "a x + b"),
-        Cost(1, "element", "a dy"),
-    )
-)
-LOCAL_RESPONSE_NORM = register(
-    OpKind(
-        "local-response-norm",
-        _local_response_norm_gradient,
-        Cost(
-            1,
-            "element times (size + 5)",
-            "square (1), add over the neighbours (size), alpha / size s + k (2), power, divide",
-        ),
-        Cost(
-            1,
-            "element times (2 size + 10)",
-            "s again (size + 3), dy y / s (2), add over the neighbours (size), times c x (2);"
-            " power of s, times dy, subtract (3)",
-        ),
-    )
-)
+FROZEN_BATCH_NORM = op_kind(
+    "frozen-batch-norm",
+    forward=Cost(2, "element", "a x + b"),
+    gradient=Cost(1, "element", "a dy"),
+    sharding=_batch_norm_sharding,
+)(_frozen_batch_norm_gradient)
+LOCAL_RESPONSE_NORM = op_kind(
+    "local-response-norm",
+    forward=Cost(
+        1,
+        "element times (size + 5)",
+        "square (1), add over the neighbours (size), alpha / size s + k (2), power, divide",
+    ),
+    gradient=Cost(
+        1,
+        "element times (2 size + 10)",
+        "s again (size + 3), dy y / s (2), add over the neighbours (size), times c x (2);"
+        " power of s, times dy, subtract (3)",
+    ),
+    sharding=_local_response_norm_sharding,
+)(_local_response_norm_gradient)

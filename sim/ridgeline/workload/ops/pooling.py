@@ -9,8 +9,9 @@ from __future__ import annotations
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op, Role
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.ops.window import Pair, check, image, pair, steps
+from ridgeline.workload.sharding_rules import channel_sharding
 
 Attrs = tuple[tuple[str, int], ...]
 
@@ -145,15 +146,15 @@ def _adaptive_avg_pool_gradient(g: GradientBuilder, op: Op) -> None:
 _AVERAGE = Cost(1, "window element", "additions and one division a window")
 _SPREAD = Cost(2, "window element", "dx += dy / window")
 
-MAX_POOL = register(
-    OpKind(
-        "max-pool",
-        _max_pool_gradient,
-        Cost(1, "window element", "a comparison"),
-        Cost(1, "output element", "an addition at the maximum"),
-    )
+MAX_POOL = op_kind(
+    "max-pool",
+    forward=Cost(1, "window element", "a comparison"),
+    gradient=Cost(1, "output element", "an addition at the maximum"),
+    sharding=channel_sharding,
+)(_max_pool_gradient)
+AVG_POOL = op_kind("avg-pool", forward=_AVERAGE, gradient=_SPREAD, sharding=channel_sharding)(
+    _avg_pool_gradient
 )
-AVG_POOL = register(OpKind("avg-pool", _avg_pool_gradient, _AVERAGE, _SPREAD))
-ADAPTIVE_AVG_POOL = register(
-    OpKind("adaptive-avg-pool", _adaptive_avg_pool_gradient, _AVERAGE, _SPREAD)
-)
+ADAPTIVE_AVG_POOL = op_kind(
+    "adaptive-avg-pool", forward=_AVERAGE, gradient=_SPREAD, sharding=channel_sharding
+)(_adaptive_avg_pool_gradient)

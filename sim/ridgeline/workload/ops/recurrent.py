@@ -14,12 +14,14 @@ product over all timesteps for the recurrent weights.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal, NamedTuple
 
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
-from ridgeline.workload.graph import Gemm, Op
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.graph import Gemm, Op, Pass
+from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.ops.contraction import BIAS, linear
+from ridgeline.workload.sharding_axes import Inner, Signature, Tensors
 
 Cell = Literal["lstm", "gru", "rnn-tanh", "rnn-relu"]
 
@@ -131,55 +133,79 @@ def _gradient(g: GradientBuilder, op: Op) -> None:
     )
 
 
-LSTM = register(
-    OpKind(
-        "lstm",
-        _gradient,
-        Cost(
-            22,
-            "state",
-            "add the inputs' part (4), 3 sigmoids (12), tanh; c = f c + i g (3); o tanh c (2);"
-            " a recurrent bias is 4 more",
-        ),
-        Cost(
-            24,
-            "state",
-            "dh (1); do (2); dc, tanh c again (5); di, dg, df and dc of the step before (4);"
-            " through 3 sigmoids (9) and a tanh (3); sum of a recurrent bias's gradient apart",
-        ),
+def _recurrent_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Gates [b, t, u] weight [u, h] -> states [b, t, u]; all states are gathered at each step."""
+    states = tensors[op.outputs[0]]
+    time = states.shape[1]
+    step = Inner("all-gather", states.bytes // time, time)
+    labels = ("b", "", "u")
+    return Signature(
+        (labels, ("u", ""), *((("u",),) * (len(op.inputs) - 2))),
+        (labels,) * len(op.outputs),
+        {"u": states.shape[2]},
+        {"b": ("m",), "u": ("n",)},
+        inner={"u": (step,)},
     )
-)
-GRU = register(
-    OpKind(
-        "gru",
-        _gradient,
-        Cost(
-            16,
-            "state",
-            "add the inputs' part (3), 2 sigmoids (8), reset (1), tanh; n + z (h - n) (3);"
-            " a recurrent bias is 3 more",
-        ),
-        Cost(
-            17,
-            "state",
-            "dh (2); dz (2) and dn (2), dr (1), through 2 sigmoids (6) and a tanh (3); reset (1)",
-        ),
+
+
+def _recurrent_gradient_sharding(
+    op: Op, tensors: Tensors, forward: Op, sig: Signature
+) -> Signature:
+    """Read the states of the step before whole for the recurrent weights' gradient."""
+    if op.pass_ is not Pass.WEIGHT_GRADIENT:
+        return replace(sig, loops={"b": ("m",), "u": ("k",)})
+    inputs = tuple(
+        ("b", "", "") if name == forward.outputs[0] else labels
+        for name, labels in zip(op.inputs, sig.inputs, strict=True)
     )
-)
-RNN_TANH = register(
-    OpKind(
-        "rnn-tanh",
-        _gradient,
-        Cost(2, "state", "add the inputs' part, tanh; a recurrent bias is 1 more"),
-        Cost(4, "state", "dh (1); dh (1 - h h)"),
-    )
-)
-RNN_RELU = register(
-    OpKind(
-        "rnn-relu",
-        _gradient,
-        Cost(2, "state", "add the inputs' part, max(x, 0); a recurrent bias is 1 more"),
-        Cost(2, "state", "dh (1); dh where h > 0"),
-    )
-)
+    return replace(sig, inputs=inputs, loops={"b": ("k",), "u": ("m",)}, inner={})
+
+
+LSTM = op_kind(
+    "lstm",
+    forward=Cost(
+        22,
+        "state",
+        "add the inputs' part (4), 3 sigmoids (12), tanh; c = f c + i g (3); o tanh c (2);"
+        " a recurrent bias is 4 more",
+    ),
+    gradient=Cost(
+        24,
+        "state",
+        "dh (1); do (2); dc, tanh c again (5); di, dg, df and dc of the step before (4);"
+        " through 3 sigmoids (9) and a tanh (3); sum of a recurrent bias's gradient apart",
+    ),
+    sharding=_recurrent_sharding,
+    gradient_sharding=_recurrent_gradient_sharding,
+)(_gradient)
+GRU = op_kind(
+    "gru",
+    forward=Cost(
+        16,
+        "state",
+        "add the inputs' part (3), 2 sigmoids (8), reset (1), tanh; n + z (h - n) (3);"
+        " a recurrent bias is 3 more",
+    ),
+    gradient=Cost(
+        17,
+        "state",
+        "dh (2); dz (2) and dn (2), dr (1), through 2 sigmoids (6) and a tanh (3); reset (1)",
+    ),
+    sharding=_recurrent_sharding,
+    gradient_sharding=_recurrent_gradient_sharding,
+)(_gradient)
+RNN_TANH = op_kind(
+    "rnn-tanh",
+    forward=Cost(2, "state", "add the inputs' part, tanh; a recurrent bias is 1 more"),
+    gradient=Cost(4, "state", "dh (1); dh (1 - h h)"),
+    sharding=_recurrent_sharding,
+    gradient_sharding=_recurrent_gradient_sharding,
+)(_gradient)
+RNN_RELU = op_kind(
+    "rnn-relu",
+    forward=Cost(2, "state", "add the inputs' part, max(x, 0); a recurrent bias is 1 more"),
+    gradient=Cost(2, "state", "dh (1); dh where h > 0"),
+    sharding=_recurrent_sharding,
+    gradient_sharding=_recurrent_gradient_sharding,
+)(_gradient)
 _KINDS = {kind.name: kind for kind in (LSTM, GRU, RNN_TANH, RNN_RELU)}

@@ -8,8 +8,9 @@ from fractions import Fraction
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.ops.window import image
+from ridgeline.workload.sharding_axes import Signature, Tensors
 
 _SAMPLES = 4  # points of a cell, two by two, as in the paper
 _PIXELS = 4  # pixels around a point
@@ -60,11 +61,17 @@ def _roi_align_gradient(g: GradientBuilder, op: Op) -> None:
     )
 
 
-ROI_ALIGN = register(
-    OpKind(
-        "roi-align",
-        _roi_align_gradient,
-        Cost(33, "output element", "four points of four products and their sum, their mean"),
-        Cost(33, "output element", "share dy; four points of four products, each added to a pixel"),
-    )
-)
+def _roi_align_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Levels [b, c, h, w], boxes [b, n, 4] -> y [b n, c, s, s]."""
+    labels = ("b", "c", "", "")
+    return Signature((*(labels,) * (len(op.inputs) - 1), ("b", "", "")), (labels,))
+
+
+ROI_ALIGN = op_kind(
+    "roi-align",
+    forward=Cost(33, "output element", "four points of four products and their sum, their mean"),
+    gradient=Cost(
+        33, "output element", "share dy; four points of four products, each added to a pixel"
+    ),
+    sharding=_roi_align_sharding,
+)(_roi_align_gradient)

@@ -16,8 +16,10 @@ import math
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op, Role
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import NARROW_MULTIPLE
+from ridgeline.workload.sharding_axes import EXPERTS, Labels, Signature, Tensors
+from ridgeline.workload.sharding_rules import elementwise_sharding, last_axis_sharding, shapes_of
 
 
 def top_k(b: GraphBuilder, layer: str, scores: str, k: int) -> tuple[str, str]:
@@ -99,31 +101,52 @@ def _combine_gradient(g: GradientBuilder, op: Op) -> None:
     )
 
 
-TOP_K = register(OpKind("top-k", _top_k_gradient, Cost(1, "score and choice", "a comparison")))
-SHARE = register(
-    OpKind(
-        "share",
-        _share_gradient,
-        Cost(2, "element", "sum, divide"),
-        Cost(5, "element", "dy y, its sum, subtract from dy, the sum of x, divide"),
+def _dispatch_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Copy x [b, p, f], choices [b, p, k] -> rows [e, p, f] and places [p, k]."""
+    (x, chosen), (_, places) = shapes_of(op, tensors)
+    return Signature(
+        ((*_tokens(len(x)), "f"), (*_tokens(len(chosen)), "")),
+        ((EXPERTS, "p", "f"), ("p", *("" for _ in places[1:]))),
+        {"p": x[1]} if len(x) > 2 else {},
     )
-)
-DISPATCH = register(
-    OpKind(
-        "dispatch",
-        _dispatch_gradient,
-        gradient=Cost(1, "token element and choice", "an addition"),
+
+
+def _combine_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Rows [e, p, f], weights [b, p, k], places -> y [b, p, f]: a sum over the experts."""
+    (_, weights, places), (y,) = shapes_of(op, tensors)
+    return Signature(
+        ((EXPERTS, "p", "f"), (*_tokens(len(weights)), ""), ("p", *("" for _ in places[1:]))),
+        ((*_tokens(len(y)), "f"),),
+        {"p": y[1]} if len(y) > 2 else {},
     )
-)
-COMBINE = register(
-    OpKind(
-        "combine",
-        _combine_gradient,
-        Cost(2, "token element and choice", "weigh, add"),
-        Cost(3, "token element and choice", "weigh dy; dy y and its sum"),
-    )
-)
-IN_ORDER = register(OpKind("in-order", None))
+
+
+def _tokens(count: int) -> Labels:
+    """Labels of the dimensions before the features: of these, positions can be divided."""
+    return tuple("p" if i == 1 else "" for i in range(count - 1))
+
+
+TOP_K = op_kind(
+    "top-k", forward=Cost(1, "score and choice", "a comparison"), sharding=last_axis_sharding
+)(_top_k_gradient)
+SHARE = op_kind(
+    "share",
+    forward=Cost(2, "element", "sum, divide"),
+    gradient=Cost(5, "element", "dy y, its sum, subtract from dy, the sum of x, divide"),
+    sharding=last_axis_sharding,
+)(_share_gradient)
+DISPATCH = op_kind(
+    "dispatch",
+    gradient=Cost(1, "token element and choice", "an addition"),
+    sharding=_dispatch_sharding,
+)(_dispatch_gradient)
+COMBINE = op_kind(
+    "combine",
+    forward=Cost(2, "token element and choice", "weigh, add"),
+    gradient=Cost(3, "token element and choice", "weigh dy; dy y and its sum"),
+    sharding=_combine_sharding,
+)(_combine_gradient)
+IN_ORDER = op_kind("in-order", sharding=elementwise_sharding)(None)
 """Rows of experts that are put in order, which is written after autodiff."""
-SCATTER_ADD = register(OpKind("scatter-add", None))
+SCATTER_ADD = op_kind("scatter-add")(None)
 """Sums of rows by atomic additions, written after autodiff (`passes.atomic_scatter_add`)."""

@@ -12,11 +12,14 @@ from fractions import Fraction
 from typing import Literal
 
 from ridgeline.errors import RidgelineError
+from ridgeline.workload import sharding_axes
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op, Pass, Role
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import widest
 from ridgeline.workload.ops.window import Pair, image, pair
+from ridgeline.workload.sharding_axes import Signature, Tensors, Window, whole
+from ridgeline.workload.sharding_rules import channel_sharding, plain_labels, shapes_of
 
 
 def concat(
@@ -201,26 +204,57 @@ def _upsample_gradient(g: GradientBuilder, op: Op) -> None:
         g.derive(kind, op, (x,), (g.gradient(y),), flops=kind.gradient.of(g.elements(y)))
 
 
-LAYOUT = register(OpKind("layout", None))  # channels last, or first again; after autodiff
-HOST_INPUT = register(OpKind("host-input", None))  # a mini-batch comes from the host
-CONCAT = register(OpKind("concat", _concat_gradient))
-SPLIT = register(OpKind("split", _split_gradient))  # also the gradient of "concat"
-CUT = register(OpKind("cut", _cut_gradient))
-PAD = register(OpKind("pad", _pad_gradient))
-JOINT = register(OpKind("joint", _joint_gradient))
-COLUMNS = register(OpKind("columns", _columns_gradient))
-NEAREST = register(
-    OpKind(
-        "nearest-upsample",
-        _upsample_gradient,
-        gradient=Cost(1, "output element", "an addition"),
-    )
-)
-BILINEAR = register(
-    OpKind(
-        "bilinear-upsample",
-        _upsample_gradient,
-        Cost(7, "output element", "four products and their sum; the weights are not counted"),
-        Cost(8, "output element", "four products, each added to a pixel"),
-    )
-)
+def _concat_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Side by side; divided along that axis, every device has its part of every tensor."""
+    inputs, outputs = shapes_of(op, tensors)
+    attrs = dict(op.attrs)
+    if int(attrs.get("features", 0)):
+        return whole(op, tensors)
+    labels = plain_labels(len(inputs[0]))
+    of_axis = [shape[int(attrs["axis"])] for shape in (*inputs, *outputs)]
+    units = {labels[int(attrs["axis"])]: math.gcd(*of_axis)}
+    return Signature((labels,) * len(inputs), (labels,) * len(outputs), units)
+
+
+def cut_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Dimensions that stay as they are, and rows of which some are left out or added."""
+    x, y = tensors[op.inputs[0]].shape, tensors[op.outputs[0]].shape
+    if len(x) != len(y) or len(op.inputs) > 1 or len(op.outputs) > 1:
+        return whole(op, tensors)
+    attrs = dict(op.attrs)
+    labels: list[str] = []
+    windows: dict[str, Window] = {}
+    for i, (a, b) in enumerate(zip(x, y, strict=True)):
+        start = int(attrs.get(f"start{i}", 0))
+        labels.append(f"d{i}" if a == b else "")
+        if a != b and i >= max(2, len(x) - 2) and f"start{i}" in attrs:
+            labels[-1] = sharding_axes.ROWS if i == len(x) - 2 else sharding_axes.COLUMNS
+            windows[labels[-1]] = Window("slide", padding=start if b > a else -start)
+    return Signature((tuple(labels),), (tuple(labels),), windows=windows)
+
+
+def _columns_sharding(op: Op, tensors: Tensors) -> Signature:
+    """X [b, c, h, w] -> y [b, w, c x h]."""
+    x = tensors[op.inputs[0]].shape
+    return Signature((("b", "c", "", ""),), (("b", "", "c"),), {"c": x[1]})
+
+
+LAYOUT = op_kind("layout")(None)  # channels last, or first again; after autodiff
+HOST_INPUT = op_kind("host-input")(None)  # a mini-batch comes from the host
+CONCAT = op_kind("concat", sharding=_concat_sharding)(_concat_gradient)
+SPLIT = op_kind("split", sharding=_concat_sharding)(
+    _split_gradient
+)  # also the gradient of "concat"
+CUT = op_kind("cut", sharding=cut_sharding)(_cut_gradient)
+PAD = op_kind("pad", sharding=cut_sharding)(_pad_gradient)
+JOINT = op_kind("joint")(_joint_gradient)
+COLUMNS = op_kind("columns", sharding=_columns_sharding)(_columns_gradient)
+NEAREST = op_kind(
+    "nearest-upsample", gradient=Cost(1, "output element", "an addition"), sharding=channel_sharding
+)(_upsample_gradient)
+BILINEAR = op_kind(
+    "bilinear-upsample",
+    forward=Cost(7, "output element", "four products and their sum; the weights are not counted"),
+    gradient=Cost(8, "output element", "four products, each added to a pixel"),
+    sharding=channel_sharding,
+)(_upsample_gradient)

@@ -23,8 +23,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Gemm, Op
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import MASTER
+from ridgeline.workload.sharding_axes import Signature, Tensors
 
 _KERNELS, _BACKWARD_KERNELS = 6, 16
 _WIDE = 4  # bytes of scores and states, which are in fp32
@@ -231,31 +232,45 @@ def _gated_norm_gradient(g: GradientBuilder, op: Op) -> None:
     g.derive(GATED_NORM, op, wanted, inputs, flops=GATED_NORM.gradient.of(g.elements(x)))
 
 
-STATE_SPACE = register(
-    OpKind(
-        "state-space",
-        _state_space_gradient,
-        Cost(
-            4,
-            "score of a head inside a chunk",
-            "difference of decays, exp, times C B', times d; and 2 taps + 6 for each element that"
-            " is convolved: filter, bias, silu",
-        ),
-        Cost(
-            13,
-            "score of a head inside a chunk",
-            "the same for x, for C B' and for the decays (4 each), sums of these (1); and 6 taps +"
-            " 20 for each element: convolved again, its gradient, those of the filter",
-        ),
-    )
-)
-SCAN_EXCHANGE = register(OpKind("scan-exchange", None))
+def _state_space_sharding(op: Op, tensors: Tensors) -> Signature:
+    """X, B and C [b, s, H], steps [b, s, H], weights [H] -> y [b, s, H]; a unit is a group."""
+    rows = ("b", "", "H")
+    weights = tuple(("H", *("" for _ in tensors[name].shape[1:])) for name in op.inputs[2:])
+    units = {"H": int(dict(op.attrs)["groups"])}
+    loops = {"b": ("batch",), "H": ("batch",)}
+    return Signature((rows, rows, *weights), (rows,), units, loops, strict=frozenset({"H"}))
+
+
+def _gated_norm_sharding(op: Op, tensors: Tensors) -> Signature:
+    """X, gate [b, s, H], weight [H] -> y [b, s, H] and a statistic for each group."""
+    rows = ("b", "s", "H")
+    units = {"H": int(dict(op.attrs)["heads"])}
+    return Signature((rows, rows, ("H",)), (rows, rows), units, strict=frozenset({"H"}))
+
+
+STATE_SPACE = op_kind(
+    "state-space",
+    forward=Cost(
+        4,
+        "score of a head inside a chunk",
+        "difference of decays, exp, times C B', times d; and 2 taps + 6 for each element that"
+        " is convolved: filter, bias, silu",
+    ),
+    gradient=Cost(
+        13,
+        "score of a head inside a chunk",
+        "the same for x, for C B' and for the decays (4 each), sums of these (1); and 6 taps +"
+        " 20 for each element: convolved again, its gradient, those of the filter",
+    ),
+    sharding=_state_space_sharding,
+)(_state_space_gradient)
+SCAN_EXCHANGE = op_kind("scan-exchange")(None)
 """What the kernels of a scan hand to each other, and their launches."""
-GATED_NORM = register(
-    OpKind(
-        "gated-norm",
-        _gated_norm_gradient,
-        Cost(10, "element", "x silu(gate) (6); its RMS norm (4)"),
-        Cost(22, "element", "x silu(gate) again (6); gradient of the norm (9); of the gate (7)"),
-    )
-)
+GATED_NORM = op_kind(
+    "gated-norm",
+    forward=Cost(10, "element", "x silu(gate) (6); its RMS norm (4)"),
+    gradient=Cost(
+        22, "element", "x silu(gate) again (6); gradient of the norm (9); of the gate (7)"
+    ),
+    sharding=_gated_norm_sharding,
+)(_gated_norm_gradient)

@@ -7,8 +7,10 @@ from fractions import Fraction
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op, Pass, Passes, Role
-from ridgeline.workload.kinds import Cost, OpKind, register
+from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.optimizers import Optimizer
+from ridgeline.workload.sharding_axes import Labels, Signature, Tensors, whole
+from ridgeline.workload.sharding_rules import elementwise_sharding, plain_labels
 
 
 def scale(b: GraphBuilder, layer: str, x: str, factor: float) -> str:
@@ -84,18 +86,34 @@ def _scale_gradient(g: GradientBuilder, op: Op) -> None:
         g.derive(SCALE, op, (x,), (g.gradient(y),), flops=SCALE.gradient.of(g.elements(x)))
 
 
-SCALE = register(
-    OpKind(
-        "scale",
-        _scale_gradient,
-        Cost(1, "element", "a multiplication"),
-        Cost(1, "element", "a multiplication"),
-    )
-)
-FILL = register(OpKind("fill", None))
-UNSCALE = register(
-    OpKind("unscale", None, gradient=Cost(2, "weight", "a multiplication and a test for infinity"))
-)
-OPTIMIZER = register(
-    OpKind("optimizer", None)  # FLOPs per weight: ridgeline.workload.optimizers
-)
+def _update_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Weight, gradient and states; a factored state has the sums of rows or columns."""
+    shape = tensors[op.inputs[0]].shape
+    labels = plain_labels(len(shape))
+
+    def of(name: str) -> Labels:
+        mine = tensors[name].shape
+        if len(mine) == len(shape):
+            return labels  # also a sparse gradient, which has rows of the weight
+        if name.endswith(".rows"):
+            return labels[:-1]
+        if name.endswith(".columns"):
+            return (*labels[:-2], labels[-1])
+        return tuple("" for _ in mine)
+
+    return Signature(tuple(map(of, op.inputs)), tuple(map(of, op.outputs)))
+
+
+SCALE = op_kind(
+    "scale",
+    forward=Cost(1, "element", "a multiplication"),
+    gradient=Cost(1, "element", "a multiplication"),
+    sharding=elementwise_sharding,
+)(_scale_gradient)
+FILL = op_kind("fill", sharding=whole)(None)
+UNSCALE = op_kind(
+    "unscale",
+    gradient=Cost(2, "weight", "a multiplication and a test for infinity"),
+    sharding=elementwise_sharding,
+)(None)
+OPTIMIZER = op_kind("optimizer", sharding=_update_sharding)(None)

@@ -13,7 +13,7 @@ from typing import Any
 
 from ridgeline import config as files
 from ridgeline.errors import ConfigError, RidgelineError, nearest
-from ridgeline.workload.families import family_schema
+from ridgeline.workload.families import FAMILIES
 from ridgeline.workload.model import Model
 from ridgeline.workload.trace.huggingface_types import MODEL_TYPES, Config
 from ridgeline.workload.trace.json_files import read_bytes, read_json
@@ -56,7 +56,7 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model:
         "dataset": "imagenet" if kind == "vit" else "tokens",
     }
     document = files.overridden(files.Document(file, fields, {}), overrides or {})
-    network = files.validate(document, family_schema(fields["family"]))
+    network = files.validate(document, FAMILIES[fields["family"]])
     model = Model(name, network, dict(overrides or {}))
     try:
         model.forward(1)

@@ -12,10 +12,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ridgeline._jit import kernel, kernel_part
-from ridgeline.errors import RidgelineError
-from ridgeline.kernels.spatial.cycle_model import CycleMachine, Ints, LayoutArrays
-from ridgeline.kernels.spatial.pe_state import (
+from oracles.pe_state import (
     ARRIVED,
     GONE,
     LENGTH,
@@ -45,6 +42,9 @@ from ridgeline.kernels.spatial.pe_state import (
     x_word,
     y_word,
 )
+from ridgeline._jit import kernel, kernel_part
+from ridgeline.errors import RidgelineError
+from ridgeline.kernels.spatial.cycle_model import CycleMachine, Ints, LayoutArrays
 
 
 def plan_of(work: LayoutArrays) -> ArrayPlan:
@@ -160,7 +160,7 @@ def _placed(work: LayoutArrays, elements: int) -> Ints:
 
 
 @kernel
-def _play(  # noqa: PLR0915 - all that happens in a cycle
+def _play(
     x: OperandStore, w: OperandStore, y: OperandStore, sums: Values,
     x_net: NetworkState, w_net: NetworkState, in_net: NetworkState, out_net: NetworkState,
     placed: Ints, plan: ArrayPlan, x_tiles: OperandTiles, w_tiles: OperandTiles,

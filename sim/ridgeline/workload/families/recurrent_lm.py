@@ -10,18 +10,18 @@ from typing import ClassVar, Literal
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network, Probability
+from ridgeline.workload.families.base import Channels, Network, Probability, family
 from ridgeline.workload.families.blocks import dropout
 from ridgeline.workload.families.decoder import Layers, Sequence
 from ridgeline.workload.ops.recurrent import Cell
 
 
+@family("recurrent-lm", network_kind="rnn")
 class RecurrentLm(Network):
     """An embedding, recurrent layers, and a classifier of the next token."""
 
     sample: ClassVar[str] = "sequences"
 
-    family: Literal["recurrent-lm"]
     vocabulary: Channels
     sequence: Sequence
     """Timesteps that backpropagation goes back."""

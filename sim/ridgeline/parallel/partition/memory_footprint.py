@@ -7,11 +7,14 @@ collectives make and read is counted only as far as ops need it: they may be ear
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline.kernels.cache_residency import makes_weights
 from ridgeline.parallel.sharding.shard import COLLECTIVES
-from ridgeline.study.planner.execution_order import runs_once_per_step
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.liveness import storages
 
@@ -19,25 +22,54 @@ Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
 STATE, MASTER, COMPUTED, GRADIENT, OTHER = range(5)
 EXPERT_STATE, EXPERT_COMPUTED, EXPERT_GRADIENT = range(5, 8)
-KEPT, BESIDE, SCATTERED, GATHERED, LATE, EARLY = range(8, 14)
-COLUMNS = 14
+KEPT, BESIDE, SCATTERED, GATHERED, LATE, EARLY, LATE_GRADIENTS = range(8, 15)
+COLUMNS = 15
 """Columns of `held`. EXPERT_...: how much of STATE and MASTER together, of COMPUTED and of GRADIENT
 is of experts that ranks share, and so held alike by fewer ranks than all else. After KEPT: what an
 op of a unit's backward pass has beside what is kept of the unit, at most; the same with its
 gradients of weights; and with its weights, too. LATE: what is kept for gradients of weights. EARLY:
-what is kept and no longer needed when later units have not ended their backward pass."""
+what is kept and no longer needed when later units have not ended their backward pass.
+LATE_GRADIENTS: what the backward pass has made and ops for gradients of weights read."""
 _KINDS = {Role.STATE: STATE, Role.WEIGHT_COPY: COMPUTED, Role.BUFFER: OTHER}
 _OF_EXPERTS = {
     **{STATE: EXPERT_STATE, MASTER: EXPERT_STATE},
     **{COMPUTED: EXPERT_COMPUTED, GRADIENT: EXPERT_GRADIENT},
 }
 _MOVING = frozenset({Role.ACTIVATION, Role.ACTIVATION_GRADIENT})
+_NOT_BACKWARD = frozenset({Pass.FORWARD, Pass.UPDATE, Pass.WEIGHT_GRADIENT})
 
 
-def held_by_unit(
-    graph: Graph, home: Ints, n_units: int, gradients: dict[str, str], experts: frozenset[str]
-) -> Floats:
-    """Return [units, 14] bytes, in full; sharding divides them later.
+class UnitMemory(NamedTuple):
+    """What the units of a chain hold, in full; sharding divides it later.
+
+    Attributes
+    ----------
+    held
+        [N, 15] bytes of every unit, without states of weights that several units share.
+    shared
+        [T, 15] bytes of the states of each of these, which every stage that has some of its units
+        holds.
+    """
+
+    held: Floats
+    shared: Floats
+
+    def counted_once(self, holds: npt.NDArray[np.bool_]) -> Floats:
+        """Return [N, 15] bytes where what units share is held by the first of them alone."""
+        found = self.held.copy()
+        np.add.at(found, np.argmax(holds, axis=1), self.shared)
+        return found
+
+
+def unit_memory(
+    graph: Graph,
+    home: Ints,
+    n_units: int,
+    gradients: dict[str, str],
+    experts: frozenset[str],
+    several: Sequence[str] = (),
+) -> UnitMemory:
+    """Return the bytes that the units of a chain hold.
 
     Parameters
     ----------
@@ -47,22 +79,42 @@ def held_by_unit(
         Of every weight, the one that is handed to its update.
     experts
         Weights, and copies of them, of experts that ranks share.
+    several
+        Weights that several units share.
     """
-    held = np.zeros((n_units, COLUMNS))
+    memory = UnitMemory(np.zeros((n_units, COLUMNS)), np.zeros((len(several), COLUMNS)))
     handed = frozenset(gradients.values())
     of_experts = experts.union(gradients[w] for w in experts if w in gradients)
-    once = [runs_once_per_step(op, graph) for op in graph.ops]
-    _add_states(graph, home, handed, of_experts, once, held)
-    storage = storages(graph)
+    once = [op.pass_ is Pass.FORWARD and makes_weights(op, graph) for op in graph.ops]
+    shared = _states_of(graph, gradients, several)
+    for name, unit, column, size in _states(graph, home, handed, of_experts, once):
+        found = memory.shared[shared[name]] if name in shared else memory.held[unit]
+        found[column] += size
+    held, storage = memory.held, storages(graph)
     keeper = _add_kept(graph, home, once, storage, held)
     _add_beside(graph, home, handed, once, storage, keeper, held)
-    return held
+    return memory
 
 
-def _add_states(
+def _states_of(graph: Graph, gradients: dict[str, str], weights: Sequence[str]) -> dict[str, int]:
+    """Return the tensors that are states of each of some weights: it, its copies, and so on."""
+    found = {weight: k for k, weight in enumerate(weights)}
+    found |= {gradients[weight]: k for k, weight in enumerate(weights)}
+    for op in graph.ops if weights else ():
+        mine = next((found[name] for name in op.inputs if name in found), None)
+        if mine is None:
+            continue
+        states = [name for name in op.inputs if graph.tensors[name].role is Role.STATE]
+        copies = [name for name in op.outputs if graph.tensors[name].role is Role.WEIGHT_COPY]
+        found |= dict.fromkeys((*copies, *(states if op.pass_ is Pass.UPDATE else ())), mine)
+    return found
+
+
+def _states(
     graph: Graph, home: Ints, gradients: frozenset[str], of_experts: frozenset[str],
-    once: list[bool], held: Floats,
-) -> None:  # fmt: skip
+    once: list[bool],
+) -> Iterator[tuple[str, int, int, int]]:  # fmt: skip
+    """Yield the states that ops touch first: name, unit, column of `held`, bytes."""
     copied = {
         op.inputs[0]
         for op in graph.ops
@@ -81,12 +133,13 @@ def _add_states(
                 column = MASTER if name in copied else COMPUTED
             if name in gradients:
                 column = GRADIENT
-            if column is not None:
-                seen.add(name)
-                held[home[i], column] += tensor.bytes
-                updated = column == STATE and not of_experts.isdisjoint(op.inputs)
-                if (name in of_experts or updated) and column in _OF_EXPERTS:
-                    held[home[i], _OF_EXPERTS[column]] += tensor.bytes
+            if column is None:
+                continue
+            seen.add(name)
+            yield name, int(home[i]), column, tensor.bytes
+            updated = column == STATE and not of_experts.isdisjoint(op.inputs)
+            if (name in of_experts or updated) and column in _OF_EXPERTS:
+                yield name, int(home[i]), _OF_EXPERTS[column], tensor.bytes
 
 
 def _add_kept(
@@ -116,6 +169,15 @@ def _add_kept(
     for root, unit in keeper.items():
         held[unit, KEPT] += graph.tensors[root].bytes
         held[unit, LATE] += graph.tensors[root].bytes if root in late else 0
+    made = {
+        storage[name]: int(home[i])
+        for i, op in reversed(list(enumerate(graph.ops)))
+        if op.pass_ not in _NOT_BACKWARD
+        for name in op.outputs
+    }
+    for root in late.intersection(made):
+        if root not in keeper and graph.tensors[root].role in _MOVING:
+            held[made[root], LATE_GRADIENTS] += graph.tensors[root].bytes
     return keeper
 
 

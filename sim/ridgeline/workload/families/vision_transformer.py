@@ -6,21 +6,21 @@ learned positions; the classifier reads a trained token that stands before the p
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Image, Network, Probability
+from ridgeline.workload.families.base import Channels, Image, Network, Probability, family
 from ridgeline.workload.families.blocks import Attention, FeedForward, ResidualBranch, dropout
 from ridgeline.workload.families.decoder import Layers
 
 
+@family("vision-transformer", network_kind="transformer")
 class VisionTransformer(Network):
     """A stack of transformer blocks over the patches of images."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["vision-transformer"]
     image: Image
     classes: Channels
     patch: Channels

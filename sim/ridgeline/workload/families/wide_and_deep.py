@@ -5,14 +5,14 @@ Cheng et al., Wide & deep learning for recommender systems, DLRS 2016, arXiv:160
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
 from ridgeline.config import Strict
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Network, Probability
+from ridgeline.workload.families.base import Channels, Network, Probability, family
 from ridgeline.workload.families.blocks import dropout
 
 
@@ -25,12 +25,12 @@ class CategoricalTable(Strict):
     """Of the vector that the deep part looks up."""
 
 
+@family("wide-and-deep", network_kind="recommender")
 class WideAndDeep(Network):
     """Embeddings and numbers, a multilayer perceptron, and one weight a value beside it."""
 
     sample: ClassVar[str] = "samples"
 
-    family: Literal["wide-and-deep"]
     tables: Annotated[
         tuple[CategoricalTable, ...], Field(strict=False, min_length=1, max_length=1000)
     ]

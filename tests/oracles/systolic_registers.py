@@ -13,10 +13,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from oracles import systolic_output_stationary as output_stationary
+from oracles import systolic_weight_stationary as weight_stationary
+from oracles.systolic_cells import EMPTY, CellArray, Ints, Values
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.array import Dataflow, Edge, Fold
-from ridgeline.kernels.systolic import output_stationary, weight_stationary
-from ridgeline.kernels.systolic.cells import EMPTY, CellArray, Ints, Values
 from ridgeline.kernels.systolic.checks import schedule_of, whole_number
 from ridgeline.kernels.systolic.closed_form import FoldSchedule
 

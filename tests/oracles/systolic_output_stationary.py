@@ -6,8 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ridgeline._jit import kernel, kernel_part
-from ridgeline.kernels.systolic.cells import (
+from oracles.systolic_cells import (
     EMPTY,
     HEIGHT,
     LEFT,
@@ -21,6 +20,7 @@ from ridgeline.kernels.systolic.cells import (
     pipes,
     push,
 )
+from ridgeline._jit import kernel, kernel_part
 
 
 class OutputStationaryArray(NamedTuple):

@@ -8,11 +8,11 @@ left out, as is the frozen encoder of images.
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.families.base import Channels, Image, Network
+from ridgeline.workload.families.base import Channels, Image, Network, family
 from ridgeline.workload.families.blocks import Attention, FeedForward
 from ridgeline.workload.families.decoder import Layers
 from ridgeline.workload.families.modulation import embedded, gated, modulated, vectors
@@ -20,12 +20,12 @@ from ridgeline.workload.families.modulation import embedded, gated, modulated, v
 _WAVES = 256  # features of the time's sines and cosines
 
 
+@family("diffusion-transformer", network_kind="diffusion")
 class DiT(Network):
     """A stack of modulated transformer blocks over the patches of latent images."""
 
     sample: ClassVar[str] = "images"
 
-    family: Literal["diffusion-transformer"]
     image: Image
     """Latent images: what a frozen encoder has made of pixels."""
     classes: Channels

@@ -1,0 +1,34 @@
+"""Mutation testing tells a bug that tests see from a change that they cannot see."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+import mutate
+
+
+def test_hand_made_mutants_are_what_is_in_the_package() -> None:
+    mutants = list(mutate.hand_made())
+    assert len(mutants) >= 7
+    for mutant in mutants:
+        assert mutant.source != (mutate.ROOT / mutant.path).read_text("utf-8")
+        assert all((mutate.ROOT / test).is_file() for test in mutant.tests)
+
+
+def test_the_nearest_tests_come_first() -> None:
+    reached = mutate.tests_by_distance()
+    files = reached(mutate.PACKAGE / "kernels" / "bsp_gemm.py")
+    assert files[0] == "tests/kernels/test_bsp.py"
+    assert len(files) > 100
+
+
+@pytest.mark.slow
+def test_a_bug_is_killed_and_a_comment_survives(tmp_path: Path) -> None:
+    bug = next(one for one in mutate.hand_made() if one.change.startswith("the longest part"))
+    comment = dataclasses.replace(bug, source=(mutate.ROOT / bug.path).read_text("utf-8") + "# !\n")
+    copy = mutate.copied(tmp_path)
+    assert [mutate.run(mutant, copy)[0] for mutant in (bug, comment)] == ["killed", "survived"]
+    assert (copy / bug.path).read_bytes() == (mutate.ROOT / bug.path).read_bytes()
