@@ -90,5 +90,5 @@ def test_a_ring_refuses_windows():
     fields = {"layers": 2, "attention.kernel": "flash", "attention.window": 256}
     graph = rl.load_model("gemma3-1b", fields).training(1)
     assert divide(graph, ShardingSpec(context=8)).graph.flops() > 0
-    with pytest.raises(ConfigError, match="window or chunk.*gather"):
+    with pytest.raises(ConfigError, match=r"window or chunk.*gather"):
         divide(graph, ShardingSpec(context=8, ring=True))
