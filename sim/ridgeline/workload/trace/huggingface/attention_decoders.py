@@ -490,7 +490,7 @@ def gpt2(c: Config) -> Fields:
     return _gpt(c, [{"attention": mixer, "feed_forward": forward}] * c.layers("n_layer"))
 
 
-_GLOBAL_LOCAL = [[["global", "local"], 12]]
+_GLOBAL_LOCAL: list[Any] = [[["global", "local"], 12]]
 
 
 @model_type("gpt_neo")
