@@ -9,18 +9,31 @@ TRACE_READY := $(TRACE_VENV)/.ready
 TORCH := torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-thorough mutate explore test-trace lint lock clean
+.PHONY: demo test test-shown test-fast test-thorough mutate explore test-trace lint lock clean
 
 demo: $(READY)
 	$(BIN)/ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048 --precision fp16-mixed --out out
 
+# What pages, notebooks, examples in help, reproductions and tables of residuals show.
+SHOWN := tests/docs tests/notebooks tests/cli/test_verb_examples.py tests/study/validate \
+	$(wildcard tests/study/test_reproduce*.py)
 # Two processes and more, if there are cores for them; a file's tests stay together.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+
 test: $(READY)
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+	$(PYTEST) $(addprefix --ignore=,$(SHOWN))
+
+test-shown: $(READY)
+	$(PYTEST) $(SHOWN)
+
+# The rooms below studies, without what starts processes or takes seconds.
+test-fast: $(READY)
+	$(PYTEST) -m "not slow and not thorough" tests/engine tests/hardware tests/kernels \
+	  tests/network tests/parallel tests/software tests/workload tests/test_*.py
 
 # Further cases of properties, of which `test` runs some.
 test-thorough: $(READY)
-	$(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile -m thorough
+	$(PYTEST) -m thorough
 
 # Do tests fail when one operator or number of the package is another? About an hour.
 mutate: $(READY)

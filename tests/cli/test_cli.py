@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from machines import DEVICE, write_machine
-from ridgeline import catalog
 from ridgeline.cli import execute
 from ridgeline.cli.app import VERBS
 
@@ -299,35 +297,6 @@ def test_every_verb_has_help_with_an_example(capsys: pytest.CaptureFixture[str],
 
 
 ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_the_example_of_every_verb_runs(
-    capsys: pytest.CaptureFixture[str], verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shutil.copytree(ROOT / "docs" / "examples", tmp_path / "docs" / "examples")
-    monkeypatch.chdir(tmp_path)
-    _, *arguments = _words(VERBS[verb].example)
-    if verb != "calibrate":  # which measures for as long again
-        assert call(capsys, *arguments)[0] == 0
-    assert json.loads(call(capsys, *arguments, "--json")[1])
-
-
-def _words(command: str) -> list[str]:
-    import shlex
-
-    return shlex.split(command)
-
-
-@pytest.mark.parametrize("kind", catalog.FOLDERS)
-def test_everything_that_ships_can_be_shown(capsys: pytest.CaptureFixture[str], kind: str) -> None:
-    # all models are built by the workload's tests, all devices by the hardware's
-    step = {"models": 6, "devices": 3}.get(kind, 1)
-    for name in catalog.names(kind)[::step]:
-        status, out, err = call(capsys, "show", name)
-        assert status == 0, err
-        assert out
-        assert json.loads(call(capsys, "show", name, "--json")[1])
 
 
 def test_help_imports_nothing_heavy() -> None:

@@ -7,8 +7,27 @@ from typing import Any
 
 from ridgeline import catalog
 from ridgeline.workload import Model, load_model
+from thoroughly import further
 
 NAMES = catalog.names("models")
+
+
+def one_of_each() -> list[Any]:
+    """Return the shipped networks for `pytest.mark.parametrize`; like ones are further cases.
+
+    Networks of one family whose files set the same fields are alike. Lists of layers
+    (``sequential``) are not.
+    """
+    known: set[tuple[object, ...]] = set()
+    cases: list[Any] = []
+    for name in NAMES:
+        network = load_model(name).network
+        listed = (name,) if network.family == "sequential" else ()
+        kind = (network.family, frozenset(network.model_fields_set), *listed)
+        cases += further(name) if kind in known else [name]
+        known.add(kind)
+    return cases
+
 
 _SHALLOW: dict[str, dict[str, Any]] = {
     "amoebanet": {"layers": 3},

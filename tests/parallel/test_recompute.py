@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oracles.graph_interpreter import run
 from oracles.graph_memory import profile
 from oracles.graph_networks import forward_graphs
-from oracles.graph_zoo import NAMES, TINY, shallow, tiny
+from oracles.graph_zoo import TINY, one_of_each, shallow, tiny
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.checkpointing.blocks import attention_cores, forward_blocks, forward_ops
 from ridgeline.parallel.checkpointing.chain import DoesNotFit, sqrt_stretches
@@ -108,7 +108,7 @@ def test_memory_equals_the_oracle(name):
     assert peak(graph).total == max(profile(graph))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", one_of_each())
 def test_full_recomputation_keeps_no_more_and_repeats_at_most_the_forward_pass(name):
     graph = shallow(name).training(2, "bf16-mixed")
     blocks = forward_blocks(graph)

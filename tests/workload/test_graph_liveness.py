@@ -5,7 +5,7 @@ from hypothesis import given, settings
 
 from oracles.graph_memory import profile
 from oracles.graph_networks import forward_pairs, optimized_graphs
-from oracles.graph_zoo import NAMES, TINY, shallow, tiny
+from oracles.graph_zoo import TINY, one_of_each, shallow, tiny
 from ridgeline.workload import Pass, Role, load_model, memory_entries, peak, training_graph
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.liveness import MEMORY_KINDS
@@ -86,7 +86,7 @@ def test_activation_bytes_are_what_is_held_between_the_passes(case):
     assert forward.activation_bytes == 0
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", one_of_each())
 def test_static_memory_is_weights_copies_statistics_and_states(name):
     optimizer = OPTIMIZERS["adam"]
     graph = shallow(name).training(2, "bf16-mixed", optimizer)

@@ -12,16 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline import catalog
+from oracles.graph_zoo import one_of_each
 from ridgeline.workload import optimizers
 from ridgeline.workload.model import load_model
 from ridgeline.workload.trace import native
 from ridgeline.workload.trace.affine import AffineNumber, NotAffineError, at_batch, joined, parse
 
 NOT_AFFINE = {"deepseek-v2", "kimi-k2"}  # the rows of their many experts are rounded up
-# One of each series is enough: its members differ in depth and width only.
-SERIES = ("megatron-", "gpt3-", "vgg116", "vgg216", "vgg316", "llama3-405b", "gpt2-", "amoebanet")
-NAMES = [name for name in catalog.names("models") if not name.startswith(SERIES)]
 SMALL = ["mlp", "lenet5", "resnet18", "gpt2", "lstm-lm", "dlrm", "mobilenet"]
 
 
@@ -30,7 +27,7 @@ def _through_file(model, precisions=None, batch=None):
     return native.from_document(json.loads(text), "a file")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", one_of_each())
 def test_a_network_survives_the_way_through_a_file(name):
     model = load_model(name)
     batch = 3 if name in NOT_AFFINE else None

@@ -1,0 +1,45 @@
+"""The example in the help of every verb runs, and everything that ships can be shown."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+
+from ridgeline import catalog
+from ridgeline.cli import execute
+from ridgeline.cli.app import VERBS
+
+ROOT = Path(__file__).parents[2]
+
+
+def call(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    status = execute(arguments)
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_the_example_of_every_verb_runs(
+    capsys: pytest.CaptureFixture[str], verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(ROOT / "docs" / "examples", tmp_path / "docs" / "examples")
+    monkeypatch.chdir(tmp_path)
+    _, *arguments = shlex.split(VERBS[verb].example)
+    if verb != "calibrate":  # which measures for as long again
+        assert call(capsys, *arguments)[0] == 0
+    assert json.loads(call(capsys, *arguments, "--json")[1])
+
+
+@pytest.mark.parametrize("kind", catalog.FOLDERS)
+def test_everything_that_ships_can_be_shown(capsys: pytest.CaptureFixture[str], kind: str) -> None:
+    # all models are built by the workload's tests, all devices by the hardware's
+    step = {"models": 6, "devices": 3}.get(kind, 1)
+    for name in catalog.names(kind)[::step]:
+        status, out, err = call(capsys, "show", name)
+        assert status == 0, err
+        assert out
+        assert json.loads(call(capsys, "show", name, "--json")[1])
