@@ -15,9 +15,9 @@ from machines import write_machine
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels import price
 from ridgeline.kernels.cache_residency import keeping, last_touched, passing, residence
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.liveness import STATIC_ROLES, lifetimes, storages
-from ridgeline.workload.model import load_model
 
 MACHINE = tempfile.TemporaryDirectory()
 write_machine(Path(MACHINE.name))
