@@ -37,7 +37,7 @@ from ridgeline.workload.families.blocks import (
 from ridgeline.workload.families.layer_variant import LayerVariant
 from ridgeline.workload.families.mixture import Mixture
 from ridgeline.workload.families.state_space import StateSpace
-from ridgeline.workload.families.tower import Tower, merged
+from ridgeline.workload.families.tower import EncoderTower, merged
 
 Layers = Annotated[int, Field(ge=1, le=1000)]
 Sequence = Annotated[int, Field(ge=1, le=2**24)]
@@ -101,7 +101,7 @@ class Decoder(Network):
     the embedding, by a gate (Gemma 3n, per-layer embeddings); 0: none."""
     layer_vocabulary: Channels | None = None
     """Rows of that table; by default as of the embedding's."""
-    towers: Annotated[tuple[Tower, ...], Field(strict=False)] = ()
+    towers: Annotated[tuple[EncoderTower, ...], Field(strict=False)] = ()
     """Encoders whose rows stand in the sequence in place of tokens, or are attended to by layers
     with cross_attention."""
     tables: Literal["master", "computed"] = "master"

@@ -10,7 +10,7 @@ from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Channels, Network, family
 from ridgeline.workload.families.blocks import Norm, norm
-from ridgeline.workload.families.tower import Tower
+from ridgeline.workload.families.tower import EncoderTower
 
 
 @family("encoder", network_kind="transformer")
@@ -23,7 +23,7 @@ class Encoder(Network):
 
     sample: ClassVar[str] = "samples"
 
-    tower: Tower
+    tower: EncoderTower
     classes: Channels | None = None
     """Classes that a linear layer tells apart, of one row."""
     masked: Channels | None = None

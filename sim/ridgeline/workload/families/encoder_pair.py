@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Network, family
-from ridgeline.workload.families.tower import Tower
+from ridgeline.workload.families.tower import EncoderTower
 
 
 @family("encoder-pair", network_kind="transformer")
@@ -21,8 +21,8 @@ class EncoderPair(Network):
 
     sample: ClassVar[str] = "image-text pairs"
 
-    image: Tower
-    text: Tower
+    image: EncoderTower
+    text: EncoderTower
     loss: Literal["softmax", "sigmoid"] = "softmax"
     """A softmax over all pairs in both directions, or a sigmoid of each pair, with a bias."""
 

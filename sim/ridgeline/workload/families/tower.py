@@ -98,7 +98,7 @@ class Encoded:
     taps: tuple[str, ...]
 
 
-class Tower(Strict):
+class EncoderTower(Strict):
     """A stack of blocks whose rows see each other."""
 
     name: Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")] = "vision"
