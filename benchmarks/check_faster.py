@@ -24,7 +24,8 @@ from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.files import load_model
+from ridgeline.workload.model import Model
 
 FACTORS = (1.01, 1.1, 1.5, 2.0, 4.0)
 PARTS = ("engines", "memory", "links", "all")

@@ -34,7 +34,8 @@ from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.plan.resolved import NEUTRAL, ResolvedPlan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.files import load_model
+from ridgeline.workload.model import Model
 
 DECODER = """
 family: decoder

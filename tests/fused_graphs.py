@@ -49,6 +49,28 @@ def measure(found: FusedSchedule, objective: str) -> float:
     }[objective]
 
 
+def with_sums(rng: random.Random, region: FusedRegion) -> FusedRegion:
+    """Let ops that make sums follow some of a region's tensors, as weight gradients do."""
+    ops, tensors = [*region.ops], [*region.tensors]
+    read = {r.tensor for op in ops for r in op.reads}
+    for driver in rng.sample(sorted(read | {region.last}), k=min(2, len(read))):
+        rows = tensors[driver].rows
+        size = rng.randint(1, 4)
+        window = RowWindow(size, rng.randint(1, 3), rng.randint(0, size - 1))
+        # The input behind it, from outside, with as many rows as the windows reach.
+        behind = max(1, (rows - 1) * window.stride + size - 2 * window.padding)
+        place = rng.randint(tensors[driver].producer + 1, len(ops))
+        tensors = [
+            t._replace(producer=t.producer + (t.producer >= place)) if t.producer >= 0 else t
+            for t in tensors
+        ]
+        tensors.append(RowTensor(f"input of {driver}", behind, float(rng.randint(1, 5)), -1, False))
+        tensors.append(RowTensor(f"sum of {driver}", rows, 0.0, place, False))
+        reads = RowRead(driver, RowWindow()), RowRead(len(tensors) - 2, window)
+        ops.insert(place, RowOp(reads, len(tensors) - 1, sum_bytes=3.0, follows=driver))
+    return FusedRegion(tuple(ops), tuple(tensors))
+
+
 def random_region(rng: random.Random) -> FusedRegion:
     """Return a few layers, one of which may be added to a later one, on a few rows."""
     rows = [rng.randint(1, 12)]

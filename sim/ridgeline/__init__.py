@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
-    from ridgeline import software
+    from ridgeline import register, software
     from ridgeline.catalog_attrs import clusters, components, devices, energy_tables, models, nodes
     from ridgeline.errors import ConfigError, RidgelineError
     from ridgeline.hardware import (
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         load_node,
     )
     from ridgeline.hardware.components import ComponentEstimate, component, scale_node
+    from ridgeline.input_files import load
     from ridgeline.kernels.fusion.schedule import fuse
     from ridgeline.kernels.single_op import conv, gemm
     from ridgeline.kernels.systolic.gemm import gemm_cycles
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from ridgeline.network.resolve import load_cluster
     from ridgeline.parallel.memory.liveness_profile import memory
     from ridgeline.parallel.plan.plan import Plan
+    from ridgeline.plugins import load_plugin
     from ridgeline.report.result import Result
     from ridgeline.simulation import simulate
     from ridgeline.software import Stack, load_software
@@ -75,11 +77,13 @@ _HOME = {
     "gemm": "kernels.single_op",
     "gemm_cycles": "kernels.systolic.gemm",
     "import_design": "study.import_design",
+    "load": "input_files",
     "load_cluster": "network.resolve",
     "load_device": "hardware",
     "load_energy_table": "hardware",
     "load_model": "workload.files",
     "load_node": "hardware",
+    "load_plugin": "plugins",
     "load_rows": "study.sweep",
     "load_software": "software",
     "load_study": "study.sweep",
@@ -93,6 +97,9 @@ _HOME = {
     "trace": "workload.trace.torch_entry",
     "trace_numpy": "workload.trace.numpy_tracer",
 }
+
+_MODULES = ("register", "software")
+"""Modules whose attributes are decorators of extension points, and the stacks that ship."""
 
 __all__ = [
     "Cluster",
@@ -120,17 +127,20 @@ __all__ = [
     "gemm",
     "gemm_cycles",
     "import_design",
+    "load",
     "load_cluster",
     "load_device",
     "load_energy_table",
     "load_model",
     "load_node",
+    "load_plugin",
     "load_rows",
     "load_software",
     "load_study",
     "memory",
     "models",
     "nodes",
+    "register",
     "run_sweep",
     "scale_node",
     "simulate",
@@ -142,8 +152,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name == "software":  # a room whose attributes are the stacks that ship
-        return import_module("ridgeline.software")
+    if name in _MODULES:
+        return import_module(f"ridgeline.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'ridgeline' has no attribute {name!r}")
     value = getattr(import_module(f"ridgeline.{_HOME[name]}"), name)
@@ -152,4 +162,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *_HOME, "software"]
+    return [*globals(), *_HOME, *_MODULES]

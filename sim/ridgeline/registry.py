@@ -12,6 +12,7 @@ import importlib.util
 import inspect
 import pkgutil
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from types import FrameType
 from typing import Any, Generic, TypeVar
 
 from ridgeline import plugins
@@ -29,13 +30,22 @@ class Registry(Mapping[K, T], Generic[K, T]):
     what
         What the things are, for messages: "no `what` is called ...".
     package
-        Dotted name of the package whose modules call `register`.
+        Dotted name of the package whose modules call `register`, or of the one module.
     of_type
         What a thing must be an instance of; any, by default.
+    parameters
+        Of functions, what they take by position; not checked, by default.
     """
 
-    def __init__(self, what: str, package: str, of_type: type | None = None) -> None:
+    def __init__(
+        self,
+        what: str,
+        package: str,
+        of_type: type | None = None,
+        parameters: tuple[str, ...] = (),
+    ) -> None:
         self._what, self._package, self._of_type = what, package, of_type
+        self._parameters = parameters
         self._things: dict[K, T] = {}
         self._places: dict[K, tuple[str, int]] = {}
         self._complete = False
@@ -50,6 +60,8 @@ class Registry(Mapping[K, T], Generic[K, T]):
         """
 
         def put(thing: T) -> T:
+            if not self._complete and not _caller().f_globals["__name__"].startswith(_PACKAGE):
+                self._load()  # what ships comes first, so that a plug-in is told of a taken name
             if name in self._things:
                 raise RidgelineError(
                     f"{self._what} {_text(name)!r} is registered twice: in "
@@ -60,6 +72,8 @@ class Registry(Mapping[K, T], Generic[K, T]):
                     f"{self._what} {_text(name)!r}: a {self._of_type.__name__} is needed, found "
                     f"{thing!r}; in {_said(_place())}"
                 )
+            if self._parameters:
+                takes(thing, f"{self._what} {_text(name)!r}", *self._parameters)
             self._things[name], self._places[name] = thing, _place()
             return thing
 
@@ -96,13 +110,15 @@ class Registry(Mapping[K, T], Generic[K, T]):
     def _import_file(self, name: K) -> None:
         """Import the module that is called like a thing, if there is one."""
         module = f"{self._package}.{_text(name).replace('-', '_')}"
-        if module.rpartition(".")[2].isidentifier() and importlib.util.find_spec(module):
+        package = importlib.import_module(self._package)
+        is_file = hasattr(package, "__path__") and module.rpartition(".")[2].isidentifier()
+        if is_file and importlib.util.find_spec(module):
             importlib.import_module(module)
 
     def _load(self) -> dict[K, T]:
         if not self._complete:
-            package = importlib.import_module(self._package)
-            for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
+            paths = getattr(importlib.import_module(self._package), "__path__", [])  # of a folder
+            for module in sorted(m.name for m in pkgutil.iter_modules(paths)):
                 importlib.import_module(f"{self._package}.{module}")
             # By file and line, whichever file was imported first.
             self._things = dict(
@@ -126,23 +142,37 @@ def takes(thing: Any, what: str, *parameters: str) -> None:
         raise RidgelineError(f"{expected}, found {thing!r}; in {_said(_place())}")
     try:
         found = inspect.signature(thing)
+    except ValueError:  # of a built-in that tells nothing
+        return
+    try:
         found.bind(*parameters)
     except TypeError as error:
         raise RidgelineError(f"{expected}, found one of {found}; in {_said(_place())}") from error
 
 
-def _place() -> tuple[str, int]:
-    """Return the file and line where something is registered: that of the caller of `put`."""
+def _caller() -> FrameType:
+    """Return the frame in which something is registered: that of the caller of `put`."""
     frame = inspect.currentframe()
     while frame is not None:
-        if frame.f_globals.get("__name__") != __name__ and frame.f_code.co_name != "put":
-            return frame.f_code.co_filename, frame.f_lineno
+        if frame.f_globals.get("__name__") != __name__ and frame.f_code.co_name not in _DECORATORS:
+            return frame
         frame = frame.f_back
-    return "?", 0
+    raise RuntimeError("no frame")  # pragma: no cover - there is always one
+
+
+def _place() -> tuple[str, int]:
+    """Return the file and line where something is registered."""
+    frame = _caller()
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 def _said(place: tuple[str, int]) -> str:
     return f"{place[0]}:{place[1]}"
+
+
+_PACKAGE = f"{__name__.partition('.')[0]}."
+_DECORATORS = frozenset({"put", "optimizer"})
+"""Names of the functions of decorators, by which the place is found where one is used."""
 
 
 def _alike(name: object, names: Iterable[K]) -> list[K]:

@@ -18,7 +18,6 @@ PACKAGE = Path(ridgeline.__file__).parent
 REGISTRIES = {
     # registry: the plug-ins that it imports by name, and that import what they are registered with
     "ridgeline.workload.trace.numpy_tracer": {"ridgeline.workload.trace.numpy_functions"},
-    "ridgeline.workload.model": {"ridgeline.workload.files"},
 }
 
 

@@ -18,8 +18,8 @@ from ridgeline.kernels import price
 from ridgeline.kernels.cache_residency import keeping, residence, room
 from ridgeline.kernels.traffic import cache_bytes
 from ridgeline.kernels.wave_quantization import TILES, TileDemand, inner_passes, menu
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
-from ridgeline.workload.model import load_model
 from wave_shapes import cached_trips, output_tile
 
 GPU = """

@@ -22,8 +22,8 @@ from ridgeline.kernels.cudnn_fp32_conv import (
 )
 from ridgeline.parallel.memory.liveness_profile import memory
 from ridgeline.parallel.plan.plan import Plan
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Conv, Pass
-from ridgeline.workload.model import load_model
 
 DIRECTIONS = (Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
 RATES = Rates(5e12, 250e9)

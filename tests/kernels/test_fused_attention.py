@@ -13,8 +13,8 @@ from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_device
 from ridgeline.kernels import price
 from ridgeline.kernels.efficiency_table import achievable_share, share_of
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
-from ridgeline.workload.model import load_model
 
 DEVICES = Path(__file__).parents[2] / "hwconfigs" / "devices"
 A100 = load_device("a100-sxm4-80gb")

@@ -14,10 +14,10 @@ import ridgeline as rl
 from machines import write_machine
 from ridgeline.hardware import Device, load_device
 from ridgeline.kernels import price
-from ridgeline.kernels.cache_residency import keeping, passing, residence
+from ridgeline.kernels.cache_residency import keeping, last_touched, passing, residence
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.liveness import STATIC_ROLES, lifetimes, storages
-from ridgeline.workload.model import load_model
 
 MACHINE = tempfile.TemporaryDirectory()
 write_machine(Path(MACHINE.name))
@@ -41,30 +41,41 @@ def slow(
 
 
 def depths(graph: Graph, staying: frozenset[str] = frozenset()) -> list[tuple[float, ...]]:
+    """Return the bytes touched since, by operand (`touches`)."""
+    return touches(graph, staying)[0]
+
+
+def touches(
+    graph: Graph, staying: frozenset[str] = frozenset()
+) -> tuple[list[tuple[float, ...]], list[list[int]]]:
     """Play three steps over a list of blocks, the last touched at the end; inputs are new.
 
-    Return the bytes touched since, by operand. Of `staying` weights no block is touched: they are
-    there, but for updates.
+    Return, by operand, the bytes touched since, and the op of the last step that touched its memory
+    last, -1 before that. Of `staying` weights no block is touched: they are there, but for updates.
     """
     storage, spans = storages(graph), lifetimes(graph)
-    blocks: list[list[object]] = []  # [owner or None, bytes]
+    blocks: list[list[object]] = []  # [owner or None, bytes, step, op]
     freed: list[list[object]] = []
     found: list[tuple[float, ...]] = []
-    for _ in range(3):
-        found = []
+    since: list[list[int]] = []
+    for number in range(3):
+        found, since = [], []
         for i, op in enumerate(graph.ops):
-            here = []
+            here: list[float] = []
+            before: list[int] = []
             for name in (*op.inputs, *op.outputs):
                 root, size = storage[name], float(graph.tensors[name].bytes)
                 if root in staying:
                     here.append(float("inf") if op.pass_ is Pass.UPDATE else 0.0)
+                    before.append(-1)
                     continue
                 mine = next((b for b in blocks if b[0] == root), None)
                 if mine is not None:
                     at = blocks.index(mine)
                     depth = size + sum(b[1] for b in blocks[at + 1 :])
-                    blocks.remove(mine)
-                    blocks.append([root, max(size, mine[1])])
+                    blocks.pop(at)
+                    blocks.append([root, max(size, mine[1]), number, i])
+                    before.append(mine[3] if mine[2] == number else -1)
                     here.append(depth)
                     continue
                 missing, places = size, []
@@ -77,9 +88,12 @@ def depths(graph: Graph, staying: frozenset[str] = frozenset()) -> list[tuple[fl
                     if block[1] == 0:
                         freed.pop()
                 depth = float("inf")
+                before.append(-1)
                 if missing == 0 and places:
+                    _, _, step, by = blocks[min(places)]
+                    before[-1] = by if step == number else -1
                     depth = size + sum(b[1] for b in blocks[min(places) + 1 :])
-                blocks.append([root, size])
+                blocks.append([root, size, number, i])
                 here.append(float("inf") if graph.tensors[root].role is Role.INPUT else depth)
             for root, (_, last) in spans.items():
                 if last == i and graph.tensors[root].role not in STATIC_ROLES:
@@ -88,7 +102,8 @@ def depths(graph: Graph, staying: frozenset[str] = frozenset()) -> list[tuple[fl
                             block[0] = None
                             freed.append(block)
             found.append(tuple(here))
-    return found
+            since.append(before)
+    return found, since
 
 
 def compulsory(graph: Graph) -> float:
@@ -114,6 +129,7 @@ def test_as_a_list_of_blocks_has_it(
 ) -> None:
     """Also of a cache that has room for what was touched since, and for not a byte more."""
     graph = mlp(batch, widths, optimizer)
+    assert last_touched(graph, device("1 KiB")) == touches(graph)[1]
     exact = {int(d) for found in depths(graph) for d in found if 0 < d < float("inf")}
     for size in (capacity * 1024, data.draw(st.sampled_from(sorted(exact)))):
         fast = residence(graph, device(f"{size} B")).found

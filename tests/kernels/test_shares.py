@@ -12,8 +12,8 @@ from ridgeline.kernels.efficiency_table import achievable_share, achievable_shar
 from ridgeline.kernels.op_cost_terms import Common
 from ridgeline.kernels.op_signature import described
 from ridgeline.kernels.pricing import price_all
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph, Op
-from ridgeline.workload.model import load_model
 
 A100, H100 = load_device("a100-sxm4-80gb"), load_device("h100-sxm5-80gb")
 NETWORKS = [

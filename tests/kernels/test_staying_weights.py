@@ -24,8 +24,8 @@ from ridgeline.kernels.cache_residency import (
 )
 from ridgeline.parallel.op_pricer import OpPricer
 from ridgeline.report.summary import kept_text
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph, Pass, Role
-from ridgeline.workload.model import load_model
 
 MACHINE = tempfile.TemporaryDirectory()
 FILE = Path(MACHINE.name) / "array.yaml"

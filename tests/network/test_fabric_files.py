@@ -90,6 +90,11 @@ def test_nodes_of_the_catalogue_in_a_graph() -> None:
             "devices: [a]\nnodes: [",
             "has devices of its own, or nodes with their devices",
         ),
+        (
+            "switches: [leaf0",
+            'switches: ["l*", leaf0',
+            "' is a pattern, which only links have",
+        ),
     ],
 )
 def test_mistakes_in_a_graph(tmp_path: Path, old: str, new: str, message: str) -> None:
@@ -97,6 +102,31 @@ def test_mistakes_in_a_graph(tmp_path: Path, old: str, new: str, message: str) -
     file.write_text((FABRICS / "own-rails.yaml").read_text().replace(old, new))
     with pytest.raises(ConfigError, match=message):
         from_file(file)
+
+
+def test_ranges_of_numbers_name_many(tmp_path: Path) -> None:
+    """As names written out one by one."""
+    text = """
+kind: topology
+name: pods
+devices: {devices}
+switches: [left, right]
+link_types: {{wire: {{bandwidth: 25 GB/s, latency: 1 us}}}}
+links:
+  - {{between: [{some}, left], type: wire}}
+  - {{between: ["gpu[89]", right], type: wire}}
+  - {{between: ["gpu1[01]", right], type: wire}}
+  - {{between: [left, right], type: wire, count: 4}}
+"""
+    files = [tmp_path / "ranges.yaml", tmp_path / "names.yaml"]
+    files[0].write_text(text.format(devices='["gpu[0..11]"]', some='"gpu[0..7]"'))
+    names = str([f"gpu{n}" for n in range(12)])
+    files[1].write_text(text.format(devices=names, some='"gpu[0-7]"'))
+    ranges, written = map(from_file, files)
+    assert ranges.n_devices == 12
+    assert ranges.vertex_names == written.vertex_names
+    assert (ranges.source == written.source).all()
+    assert (ranges.target == written.target).all()
 
 
 def test_infragraph_is_read_with_the_rates_of_a_shipped_node() -> None:

@@ -17,7 +17,7 @@ from ridgeline.network.routing import route
 from ridgeline.network.topology import Topology
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 from stacked import stacked
 
 DCN_BYTES_PER_S, DCN_S, ICI_BYTES_PER_S = 3.125e9, 10e-6, 50e9

@@ -9,7 +9,8 @@ from pathlib import Path
 from machines import DEVICE, ENERGY
 from ridgeline.hardware import load_cluster
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.files import load_model
+from ridgeline.workload.model import Model
 
 NODE = """
 kind: node

@@ -17,7 +17,7 @@ from ridgeline.parallel.plan.resolved import NEUTRAL
 from ridgeline.parallel.schedule import PHASES, SCHEDULES
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 
 H2 = "zero-bubble-h2"
 

@@ -12,8 +12,8 @@ from ridgeline.parallel.partition.pipeline_partition import partition
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.sharding.divide import ShardingSpec, divide
 from ridgeline.simulation import simulate
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph, Role
-from ridgeline.workload.model import load_model
 from stacked import PLAIN, stacked
 
 

@@ -21,7 +21,7 @@ from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.parallel_run import row_of
 from ridgeline.study.point import Point, shared_model
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 from stacked import PLAIN
 
 ARRAY, MEMORY = "cluster.device.engines.mxu.array", "cluster.device.memory"

@@ -16,7 +16,7 @@ from ridgeline.parallel.emit.async_pipeline import period_before
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 
 FOLDER = tempfile.TemporaryDirectory()
 POD = str(write_pod(Path(FOLDER.name)))

@@ -11,8 +11,9 @@ from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.sharding.experts import expert_weights, with_experts
 from ridgeline.simulation import simulate
 from ridgeline.workload.autodiff import weight_gradients
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Gemm, Graph, Pass, Role
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.model import Model
 from stacked import stacked
 
 OF_WEIGHTS = {Role.WEIGHT, Role.WEIGHT_COPY, Role.WEIGHT_GRADIENT, Role.STATE}

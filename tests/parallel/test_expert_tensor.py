@@ -21,8 +21,8 @@ from ridgeline.parallel.sharding.divide import ShardingSpec, divide
 from ridgeline.parallel.sharding.experts import expert_weights
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph, Pass, Role
-from ridgeline.workload.model import load_model
 from stacked import stacked
 
 MIXTURE = """

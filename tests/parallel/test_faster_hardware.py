@@ -8,7 +8,7 @@ from check_faster import PARTS, check, faster, step_s
 from ridgeline.hardware import load_cluster
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 
 
 def test_a_sample_of_random_plans_on_shipped_machines() -> None:

@@ -17,7 +17,7 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import shared_topology, simulate
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 
 MACHINES = [*names("clusters"), *names("nodes")]
 OUTSIDE = {"hls-1h"}

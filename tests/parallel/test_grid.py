@@ -15,8 +15,8 @@ from ridgeline.parallel.plan.mesh import Mesh
 from ridgeline.parallel.plan.text import make_plan, plan_fields
 from ridgeline.parallel.sharding.divide import ShardingSpec, divide
 from ridgeline.parallel.sharding.tensor_2d import Grid, Mode
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph, Pass, Role
-from ridgeline.workload.model import load_model
 from stacked import stacked
 
 MODES: tuple[Mode, ...] = ("summa", "gather", "stationary")

@@ -20,8 +20,9 @@ from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.sharding.kv_head_replication import NEIGHBOURS, with_copied_heads
 from ridgeline.parallel.sharding.shard import shard
 from ridgeline.simulation import simulate
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph, Op, Pass, Role
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.model import Model
 from stacked import stacked
 
 FOLDER = tempfile.TemporaryDirectory()

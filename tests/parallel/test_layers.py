@@ -22,8 +22,8 @@ from ridgeline.parallel.sharding.shard import COLLECTIVES
 from ridgeline.workload import ops, training_graph
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.builder import GraphBuilder
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Gemm, Graph, Role
-from ridgeline.workload.model import load_model
 from ridgeline.workload.numerics import PRECISIONS
 from ridgeline.workload.ops.contraction import GEMM, contract
 from ridgeline.workload.optimizers import OPTIMIZERS

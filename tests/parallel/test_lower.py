@@ -20,8 +20,8 @@ from ridgeline.parallel.lower import COLLECTIVE
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Pass, Role
-from ridgeline.workload.model import load_model
 from stacked import stacked
 
 MACHINE = tempfile.TemporaryDirectory()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ridgeline.parallel.sharding.shard import COLLECTIVES, shard
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph, Op
-from ridgeline.workload.model import load_model
 
 SIZE = {"layers": 2, "sequence": 128, "published": {}}
 

@@ -7,8 +7,8 @@ import pytest
 from ridgeline.hardware.load import load_device
 from ridgeline.parallel.passes.one_layout import with_one_copy
 from ridgeline.study.point import Point
+from ridgeline.workload.files import load_model
 from ridgeline.workload.formats import find
-from ridgeline.workload.model import load_model
 
 SHAPE = {"layers": 1, "sequence": 128, "vocabulary": 50304, "published": {}}
 

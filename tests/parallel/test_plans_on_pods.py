@@ -15,8 +15,8 @@ from ridgeline.parallel.partition.pipeline_partition import partition
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Pass, Role
-from ridgeline.workload.model import load_model
 from stacked import stacked
 
 FOLDER = tempfile.TemporaryDirectory()

@@ -14,8 +14,8 @@ from ridgeline.kernels import op_signature
 from ridgeline.kernels.pricing import price_all
 from ridgeline.parallel import op_pricer
 from ridgeline.parallel.op_pricer import OpPricer
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph
-from ridgeline.workload.model import load_model
 
 SHAPE = {"layers": 2, "sequence": 32, "vocabulary": 64, "hidden": 64, "attention.heads": 4}
 GRAPHS = (

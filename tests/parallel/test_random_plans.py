@@ -22,7 +22,8 @@ from ridgeline.parallel.schedule import SCHEDULES
 from ridgeline.report.accounting import union
 from ridgeline.report.result import Result
 from ridgeline.simulation import matrix_peak, simulate
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.files import load_model
+from ridgeline.workload.model import Model
 from stacked import stacked
 
 FOLDER = Path(tempfile.mkdtemp())

@@ -23,8 +23,8 @@ from ridgeline.parallel.emit.step_template import _drafts
 from ridgeline.parallel.lower import Lowered, lower
 from ridgeline.parallel.partition.pipeline_partition import StagePart
 from ridgeline.parallel.plan.plan import Plan
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph
-from ridgeline.workload.model import load_model
 from stacked import stacked
 
 MODELS = ("gpt2", "resnet18", "t5-small", "mixtral-8x7b")

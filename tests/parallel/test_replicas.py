@@ -25,7 +25,7 @@ from ridgeline.parallel.plan.replicas import counts_of, in_flight, replica_order
 from ridgeline.parallel.plan.text import make_plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 from stacked import stacked
 
 FOLDER = tempfile.TemporaryDirectory()

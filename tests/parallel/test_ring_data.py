@@ -11,8 +11,8 @@ import pytest
 
 from ridgeline.parallel.sharding.divide import ShardingSpec, divide
 from ridgeline.parallel.sharding.ring_attention import HOP
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph, Op, Pass
-from ridgeline.workload.model import load_model
 from ridgeline.workload.ops.attention import OFF_DIAGONAL
 
 Array = npt.NDArray[np.float64]

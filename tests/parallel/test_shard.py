@@ -9,8 +9,8 @@ import pytest
 import ridgeline as rl
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.sharding.shard import COLLECTIVES, shard
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph, Pass, Role
-from ridgeline.workload.model import load_model
 
 
 def training(model: str, batch: int = 2) -> Graph:

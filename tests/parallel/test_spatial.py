@@ -20,8 +20,8 @@ from ridgeline.parallel.sharding.shard import COLLECTIVES
 from ridgeline.parallel.sharding.spatial import PAIRS, with_shared_images
 from ridgeline.workload import ops, training_graph
 from ridgeline.workload.builder import GraphBuilder
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Gemm, Graph, Op, Role
-from ridgeline.workload.model import load_model
 from ridgeline.workload.numerics import PRECISIONS
 from ridgeline.workload.ops.contraction import GEMM, contract
 from ridgeline.workload.ops.functions import function

@@ -14,8 +14,9 @@ from oracles.graph_interpreter import run
 from oracles.sharded_data import Devices, divided_with_layouts, updates
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.sharding.divide import ShardingSpec
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Role
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.model import Model
 
 
 def hybrid(**fields: Any) -> Model:

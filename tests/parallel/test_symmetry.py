@@ -15,7 +15,7 @@ from ridgeline.parallel.comm.symmetry import Symmetry, symmetry_of
 from ridgeline.parallel.plan.mesh import Mesh
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 from stacked import stacked
 
 

@@ -13,8 +13,8 @@ from ridgeline.parallel.comm.collective_selection import schedule_of
 from ridgeline.parallel.sharding.divide import ShardingSpec, divide
 from ridgeline.parallel.sharding.experts import dropped_share
 from ridgeline.simulation import shared_topology
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Gemm, Graph
-from ridgeline.workload.model import load_model
 from stacked import stacked
 
 

@@ -44,7 +44,7 @@ def unfolded() -> Result:
     from ridgeline.hardware.load import load_cluster
     from ridgeline.parallel.plan.plan import Plan
     from ridgeline.simulation import simulate
-    from ridgeline.workload.model import load_model
+    from ridgeline.workload.files import load_model
 
     plan = Plan(data=4, global_batch=32)
     return simulate(

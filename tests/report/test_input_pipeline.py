@@ -7,7 +7,7 @@ import pytest
 import ridgeline as rl
 from ridgeline import catalog
 from ridgeline.workload.dataset import load_dataset
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 
 PLAN = rl.Plan(global_batch=2048, data=8, precision="fp16-mixed")
 

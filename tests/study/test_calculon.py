@@ -20,7 +20,7 @@ from ridgeline.parallel.plan.text import make_plan
 from ridgeline.study.calculon import read_calculon
 from ridgeline.study.calculon.schema import CalculonExecution
 from ridgeline.study.calculon.workload import plan_fields
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "calculon"
 NAMES = ("gpt3-22b.json", "tensor-8.json", "a100.json")

@@ -21,7 +21,8 @@ from ridgeline.study.planner.plan_class import BACKWARD, FORWARD
 from ridgeline.study.planner.search_result import Objective, SimulatedPlan, pareto
 from ridgeline.study.planner.searcher import Searcher
 from ridgeline.study.planner.space import GRID_MODES, RECOMPUTE_NAMES
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.files import load_model
+from ridgeline.workload.model import Model
 from stacked import plain_search as search
 from stacked import plain_searcher as searcher
 

@@ -20,8 +20,8 @@ from ridgeline.study.planner.execution_order import FORWARD, MADE, READ, WHOLE
 from ridgeline.study.planner.searcher import Searcher
 from ridgeline.study.planner.space import SCHEDULE_NAMES
 from ridgeline.study.planner.stage_max_plus import bucketed, parts_of
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Pass, Role
-from ridgeline.workload.model import load_model
 from stacked import plain_searcher as searcher
 
 CASES = {

@@ -10,7 +10,7 @@ from ridgeline.parallel.partition import pipeline_partition
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.plan.resolved import NEUTRAL
 from ridgeline.study.planner.searcher import searcher
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 
 EXPERTS = {"layers": 2, "sequence": 256, "mixture.experts": 8, "vocabulary": 4096}
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ridgeline.errors import RidgelineError
 from ridgeline.study.planner.infeasible import _leanest
 from ridgeline.study.planner.searcher import Searcher
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 from stacked import plain_searcher as searcher
 
 WIDTHS = st.lists(st.sampled_from([8, 64, 512, 4096, 20000]), min_size=2, max_size=5)

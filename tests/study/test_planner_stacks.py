@@ -24,7 +24,8 @@ from ridgeline.study.planner import search
 from ridgeline.study.planner.lower_bounds import totals
 from ridgeline.study.planner.searcher import Searcher, searcher
 from ridgeline.study.scaling import scaling
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.files import load_model
+from ridgeline.workload.model import Model
 from stacked import PLAIN
 
 LAYER = """

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Role
 from ridgeline.workload.inference_mode import inference_mode
-from ridgeline.workload.model import load_model
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vgg19", "bert-base", "lenet5"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 
 
 @pytest.mark.parametrize(

@@ -59,14 +59,17 @@ def _tell_notes() -> None:
 def _execute(arguments: Sequence[str]) -> int:
     from cyclopts import CycloptsError
 
+    from ridgeline import plugins
     from ridgeline.cli.app import app
     from ridgeline.errors import RidgelineError
 
     if sys.stdout is None:  # closed by the caller (>&-): the answer goes nowhere
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as we run
     try:
-        status = app(list(arguments), exit_on_error=False, print_error=False)
-        sys.stdout.flush()
+        files, words = _plugins(arguments)
+        with plugins.named(files):
+            status = app(words, exit_on_error=False, print_error=False)
+            sys.stdout.flush()
     except (CycloptsError, RidgelineError) as error:
         message = " ".join(str(error).split("\n"))
         if isinstance(error, CycloptsError):
@@ -82,6 +85,26 @@ def _execute(arguments: Sequence[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ERROR_STATUS
     return int(status or 0)
+
+
+def _plugins(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Take ``--plugin FILE`` out of a command, wherever it stands: files, and the other words."""
+    from ridgeline.errors import ConfigError
+
+    files: list[str] = []
+    words: list[str] = []
+    rest = iter(arguments)
+    for word in rest:
+        if word == "--plugin":
+            file = next(rest, None)
+            if file is None:
+                raise ConfigError("--plugin needs a Python file", field="plugin")
+            files.append(file)
+        elif word.startswith("--plugin="):
+            files.append(word.removeprefix("--plugin="))
+        else:
+            words.append(word)
+    return files, words
 
 
 def _negative_value(arguments: Sequence[str]) -> str:

@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 from cyclopts import App
 
+from ridgeline.errors import RidgelineError
 from ridgeline.version import __version__
+
+Command = TypeVar("Command", bound=Callable[..., Any])
 
 app = App(
     name="ridgeline",
@@ -17,7 +21,9 @@ app = App(
     version=__version__,
     version_flags=["--version"],
     help_format="plaintext",
-    help_epilogue="Example: ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048",
+    help_epilogue="Every verb takes --plugin FILE.py: a file of yours that registers op kinds,"
+    " schedules, topologies and the like (docs/extending.md).\n\n"
+    "Example: ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048",
     result_action="return_value",
     suppress_keyboard_interrupt=False,  # `execute` says that it was interrupted
 )
@@ -164,3 +170,29 @@ for _name, _verb in VERBS.items():
         help=_verb.help,
         help_epilogue=f"Example: {_verb.example}",
     )
+
+
+def verb(name: str, *, help: str, example: str) -> Callable[[Command], Command]:
+    """Return a decorator that adds a verb to the command line, as plug-ins do.
+
+    Verbs that ship stand in the table above: their files are imported when they are called.
+
+    Parameters
+    ----------
+    help, example
+        One line of help, and a command that runs as it stands.
+
+    Raises
+    ------
+    RidgelineError
+        If there is a verb of that name; by the decorator.
+    """
+
+    def put(command: Command) -> Command:
+        if name in VERBS:
+            raise RidgelineError(f"verb {name!r} is registered twice")
+        VERBS[name] = Verb(help, example)
+        app.command(command, name=name, help=help, help_epilogue=f"Example: {example}")
+        return command
+
+    return put

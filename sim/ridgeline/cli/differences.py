@@ -66,8 +66,7 @@ def _of_stack(name: str) -> dict[str, str]:
 def _data(kind: str, name: str) -> Any:
     """Return the plain values of a machine with those that it inherits, or of a network."""
     from ridgeline.hardware.load import description
-    from ridgeline.workload.files import is_trace
-    from ridgeline.workload.model import load_model
+    from ridgeline.workload.files import is_trace, load_network
 
     if kind == "datasets":
         return read_yaml(catalog.find(kind, name)).data
@@ -75,4 +74,4 @@ def _data(kind: str, name: str) -> Any:
         return description(kind, name).data
     if is_trace(name):
         raise ConfigError(f"{name} is a trace, whose ops are its own: show it alone")
-    return load_model(name).network.model_dump(mode="json")
+    return load_network(name).network.model_dump(mode="json")

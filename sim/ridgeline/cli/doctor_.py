@@ -85,10 +85,10 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _catalogue() -> dict[str, object]:
     """Load everything that is shipped."""
     from ridgeline.hardware import load_cluster, load_energy_table
-    from ridgeline.workload.model import load_model
+    from ridgeline.workload.files import load_network
 
     loaders = {
-        "models": load_model,
+        "models": load_network,
         "devices": load_cluster,
         "nodes": load_cluster,
         "clusters": load_cluster,

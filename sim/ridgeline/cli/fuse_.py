@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from ridgeline.kernels.fusion.groups import FusedGroup
     from ridgeline.kernels.fusion.schedule import FusedSchedule
 
+_MOST_ROWS = 8  # of a table, of ops that are not fused
+
 
 def fuse_(
     model: str,
@@ -24,13 +27,15 @@ def fuse_(
     precision: str | None = None,
     objective: str = "time",
     longest: Whole = 12,
+    training: Annotated[bool, Parameter(negative="")] = False,
     set_: DeviceFields = (),
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
-    """Find which layers of a network in inference are fused, so that rows between stay on chip.
+    """Find which layers of a network are fused, so that rows between stay on chip.
 
     Groups of consecutive ops are computed some rows at a time, each op behind the one before. Of
-    all cuts of the network into groups the best is found; layer by layer is one of them.
+    all cuts of the network into groups and single ops the best is found; layer by layer, and whole
+    tensors kept on chip between ops, are among them.
 
     Parameters
     ----------
@@ -46,6 +51,8 @@ def fuse_(
         What is least: time, energy, or bytes of far memory.
     longest
         Ops of a group, at most.
+    training
+        Fuse a training step; without it, inference.
     set_
         Another value of a field of the device, "device.memory.l2.capacity=8 MiB"; may be given
         often.
@@ -65,7 +72,7 @@ def fuse_(
         raise ConfigError("a recorded execution is not divided into layers", file=model)
     found = fuse(
         network, machine, batch=batch, precision=precision or _usual_precision(machine),
-        objective=objective, longest=longest,
+        objective=objective, longest=longest, training=training,
     )  # fmt: skip
     if json:
         print_json(found.to_dict())
@@ -81,6 +88,7 @@ def _usual_precision(device: Device) -> str:
 
 
 def _print(found: FusedSchedule) -> None:
+    from ridgeline.kernels.fusion.groups import together
     from ridgeline.report.tables import plain_table
     from ridgeline.units import show
 
@@ -91,15 +99,25 @@ def _print(found: FusedSchedule) -> None:
         f"{show(found.room_bytes, 'B')}",
         soft_wrap=True,
     )
-    total, apart = found.total, found.layer_by_layer
-    head = plain_table({"": "left", "fused": "right", "layer by layer": "right", "ratio": "right"})
-    for name, fused, alone, unit in (
-        ("time", total.time_s, apart.time_s, "s"),
-        ("energy", total.energy_j, apart.energy_j, "J"),
-        (f"{found.device.far_memory} traffic", total.far_bytes, apart.far_bytes, "B"),
-    ):
-        ratio = f"{fused / alone:.3f}" if alone else ""
-        head.add_row(name, show(fused, unit, 4), show(alone, unit, 4), ratio)
+    total, apart, whole = found.total, found.layer_by_layer, found.kept_whole
+    head = plain_table(
+        {
+            "": "left", "fused": "right", "layer by layer": "right", "ratio": "right",
+            "tensors kept whole": "right", "ratio ": "right",
+        }
+    )  # fmt: skip
+    for name, fused, alone, kept, unit in (
+        ("time", total.time_s, apart.time_s, whole.time_s, "s"),
+        ("energy", total.energy_j, apart.energy_j, whole.energy_j, "J"),
+        (
+            f"{found.device.far_memory} traffic", total.far_bytes, apart.far_bytes,
+            whole.far_bytes, "B",
+        ),
+    ):  # fmt: skip
+        row = [name, show(fused, unit, 4)]
+        for other in (alone, kept):
+            row += [show(other, unit, 4), f"{fused / other:.3f}" if other else ""]
+        head.add_row(*row)
     screen.print(head)
     table = plain_table(
         {
@@ -108,15 +126,17 @@ def _print(found: FusedSchedule) -> None:
             "of roofline": "right",
         }
     )  # fmt: skip
-    for group in found.groups:
-        ops = found.graph.ops[group.first : group.end]
+    for groups in _rows(found):
+        group, end = groups[0], groups[-1].end
+        ops = found.graph.ops[group.first : end]
         name = ops[0].name if len(ops) == 1 else f"{ops[0].name} .. {ops[-1].name}"
-        roof = found.roofline(group)
-        cost = group.cost
+        if len(groups) > 1:
+            group = together(groups)
+        roof, cost = found.roofline(group), group.cost
         table.add_row(
             name,
             str(len(ops)),
-            str(group.rows) if group.rows else "all",
+            str(group.rows) if group.rows else "one by one" if len(groups) > 1 else "all",
             show(group.held_bytes, "B") if group.rows else "-",
             show(cost.far_bytes, "B"),
             show(cost.time_s, "s"),
@@ -125,13 +145,22 @@ def _print(found: FusedSchedule) -> None:
             f"{roof['flop_per_s'] / reach:.1%}" if (reach := roof["attainable_flop_per_s"]) else "",
         )
     screen.print(table)
-    for group, end in zip(found.groups, found.ends, strict=True):
+    for group, why in zip(found.groups, found.ends, strict=True):
         if group.end - group.first > 1:
             last = found.graph.ops[group.end - 1].name
             how = f"{group.halo}, weights {group.weights}"
             if group.cores > 1:
                 how = f"{_cores_of(found, group)}, {how}"
-            screen.print(f"group to {last}: {how}; ends: {end}", soft_wrap=True)
+            screen.print(f"group to {last}: {how}; ends: {why}", soft_wrap=True)
+
+
+def _rows(found: FusedSchedule) -> list[list[FusedGroup]]:
+    """List the groups of each row of the table: many ops that are not fused share one."""
+    rows: list[list[FusedGroup]] = []
+    for fused, groups in itertools.groupby(found.groups, lambda group: group.rows > 0):
+        each = list(groups)
+        rows += [each] if not fused and len(each) > _MOST_ROWS else [[group] for group in each]
+    return rows
 
 
 def _cores_of(found: FusedSchedule, group: FusedGroup) -> str:

@@ -82,7 +82,7 @@ def memory_(
     from ridgeline.parallel.memory.liveness_profile import memory
     from ridgeline.parallel.plan.stack_choice import check_stack, choose_stack
     from ridgeline.parallel.plan.text import make_plan, plan_fields
-    from ridgeline.workload.model import load_model
+    from ridgeline.workload.files import load_network
 
     planned = make_plan(plan_fields(plan, {"global_batch": batch, "precision": precision}))
     if fit is not None:
@@ -102,7 +102,7 @@ def memory_(
         return
     if device is not None:
         raise RidgelineError("--device: it is of --fit, whose machine has devices")
-    network = load_model(model)
+    network = load_network(model)
     choice = choose_stack(one_stack(software) or None, network, None, planned)
     check_stack(choice.stack, network, None, planned)
     result = memory(
@@ -189,10 +189,10 @@ def _print_fit(
     from ridgeline.parallel.plan.resolved import resolved
     from ridgeline.parallel.plan.stack_choice import check_stack, choose_stack
     from ridgeline.units import show
-    from ridgeline.workload.model import load_model
+    from ridgeline.workload.files import load_network
 
     cluster = load_cluster(machine)
-    device, network = cluster.device, load_model(model)
+    device, network = cluster.device, load_network(model)
     choice = choose_stack(software, network, cluster, plan)
     run = resolved(plan, choice.stack, cluster, network)
     check_stack(run.stack, network, cluster, run)

@@ -15,6 +15,7 @@ from ridgeline.cli.whole import Whole
 from ridgeline.config import read_yaml
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.scalesim import SUFFIX as SCALESIM_SUFFIX
+from ridgeline.input_files import INPUT_KINDS, kind_of_document, named
 from ridgeline.workload.files import is_trace
 
 if TYPE_CHECKING:
@@ -42,8 +43,9 @@ def show_(
     Parameters
     ----------
     name
-        A name from ``ridgeline list``, or a YAML file; or device-schema, node-schema,
-        cluster-schema or energy-table-schema: all fields that such a file may have.
+        A name from ``ridgeline list``, or a YAML file; or KIND-schema: all fields that a file of
+        this kind may have (model, device, node, cluster, software, component, energy-table,
+        dataset, study or jobs).
     other
         Another of the same kind: only what differs is shown.
     batch
@@ -119,34 +121,16 @@ def kind_of(name: str) -> str:
         raise ConfigError(f"nothing is called {name!r}{nearest(name, listed)} (see ridgeline list)")
     if Path(name).suffix == SCALESIM_SUFFIX:
         return "devices"
-    document = read_yaml(name)
-    data = document.data if isinstance(document.data, dict) else {}
-    kinds = {
-        "device": "devices",
-        "node": "nodes",
-        "cluster": "clusters",
-        "energy-table": "energy",
-        "software": "software",
-        "component": "components",
-    }
-    if "family" in data:
-        return "models"
-    if "decoding" in data:
-        return "datasets"
-    if isinstance(told := data.get("kind"), str) and told in kinds:
-        return kinds[told]
-    raise document.error(
-        f"the file must have a field 'family' (a model) or 'kind' ({', '.join(kinds)})"
-    )
+    return INPUT_KINDS[kind_of_document(read_yaml(name))].folder
 
 
 def _show_model(name: str, batch: int, json: bool) -> None:
     from ridgeline.report.tables import plain_table
     from ridgeline.units import show
-    from ridgeline.workload.model import load_model
+    from ridgeline.workload.files import load_network
     from ridgeline.workload.summary import layer_table
 
-    model = load_model(name)
+    model = load_network(name)
     graph = model.forward(batch, "fp32")
     layers = layer_table(graph)
     if json:
@@ -257,18 +241,17 @@ def _show_software(name: str, json: bool) -> None:
 
 
 def _show_schema(name: str, json: bool) -> None:
-    from ridgeline.hardware.schema import SCHEMAS, json_schema, reachable_models, schema_fields
+    from ridgeline.hardware.schema import reachable_models, schema_fields
+    from ridgeline.report.json_schemas import schema_of_kind
     from ridgeline.report.tables import plain_table
 
-    if name not in SCHEMAS:
-        raise ConfigError(
-            f"no schema is called {name!r}{nearest(name, SCHEMAS)} (known: {', '.join(SCHEMAS)})"
-        )
+    kind = name.removesuffix("-schema")
+    schema = schema_of_kind(kind)
     if json:
-        print_json(json_schema(SCHEMAS[name]))
+        print_json(schema)
         return
     screen = console()
-    for model in reachable_models(SCHEMAS[name]):
+    for model in reachable_models(named(INPUT_KINDS[kind].schema)):
         table = plain_table(
             {"field": "left", "value": "left", "unit": "left", "default": "left", "meaning": "left"}
         )

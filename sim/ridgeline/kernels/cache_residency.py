@@ -149,6 +149,15 @@ def residence(graph: Graph, device: Device, staying: Staying = NONE_STAY) -> Res
     return Residence(_residence(Same(graph), sizes, on_host(device), weights), {})
 
 
+def last_touched(graph: Graph, device: Device) -> list[list[int]]:
+    """Return the op of this step that touched the memory of each operand last, by op and operand.
+
+    -1: one of the step before, or none. Of a device whose levels keep tensors (`residence`).
+    """
+    weights = any("b" in device.memory[name].holds for name, _ in rooms_of(device))
+    return _touches(Same(graph), frozenset(), on_host(device), weights).since
+
+
 def nearest_found(ops: Sequence[Op], graph: Graph, device: Device) -> list[Found | None]:
     """Return where ops find their operands at best, whatever else the device does.
 
@@ -307,7 +316,7 @@ def _residence(
     weights
         Whether the levels hold weights, or these have memories of their own.
     """
-    depths = _depths(same, frozenset(), is_host, weights)
+    depths = _touches(same, frozenset(), is_host, weights).depths
     return {
         id(op): tuple([bisect_left(capacities, depth) for depth in found])
         for op, found in zip(same.graph.ops, depths, strict=True)
@@ -334,7 +343,8 @@ def _with_staying(
     capacities = tuple(accumulate(left, max))
     found = dict[int, Found]()
     aside, storage = frozenset(chosen), storages(graph)
-    for op, depths in zip(graph.ops, _depths(same, aside, False, True), strict=True):
+    touches = _touches(same, aside, False, True)
+    for op, depths in zip(graph.ops, touches.depths, strict=True):
         names = (*op.inputs, *op.outputs)
         at = len(rooms) if op.pass_ is Pass.UPDATE else place
         found[id(op)] = tuple(
@@ -344,13 +354,20 @@ def _with_staying(
     return Residence(found, {rooms[place][0]: size} if chosen else {})
 
 
+class _Touches(NamedTuple):
+    """By op and operand: bytes touched since the last touch, and the op of that, -1 before."""
+
+    depths: list[list[float]]
+    since: list[list[int]]
+
+
 @lru_cache(maxsize=32)
-def _depths(same: Same, staying: frozenset[str], is_host: bool, weights: bool) -> list[list[float]]:
+def _touches(same: Same, staying: frozenset[str], is_host: bool, weights: bool) -> _Touches:
     """Play the touches of some steps; return those of the last, the same for all capacities."""
     memory = _Memory(same.graph, is_host, weights, staying)
     for _ in range(_STEPS_ON_HOST if is_host else _STEPS):
-        depths = memory.step()
-    return depths
+        touches = memory.step()
+    return touches
 
 
 def staying_weights(graph: Graph) -> list[str]:
@@ -400,28 +417,34 @@ class _Memory:
         # A touch moves a block to a new place; what is left of a divided block takes none.
         self.sums = _Sums(_STEPS * touches + 1)
         self.now = 0
+        self.done = 0  # ops, of all steps
+        self.touched_by: list[int] = []  # by place
         self.blocks: dict[str, tuple[float, int]] = {}  # storage -> bytes touched, place
         self.free: list[tuple[float, int]] = []  # size, place; what was freed last at the end
 
-    def step(self) -> list[list[float]]:
-        """Play one step; return by op and operand the bytes that were touched since, its own too.
+    def step(self) -> _Touches:
+        """Play one step; bytes are those of an operand itself, too.
 
         Memory that was never touched before is infinitely far away.
         """
-        found = []
+        depths, since, begun = [], [], self.done
         for op, ends in zip(self.graph.ops, self.ends, strict=True):
-            found.append([self._touch(name, share) for name, share in _operands(op)])
+            found = [self._touch(name, share) for name, share in _operands(op)]
+            depths.append([depth for depth, _ in found])
+            since.append([max(-1, before - begun) for _, before in found])
             for name in ends:
                 if name in self.blocks:
                     self.free.append(self.blocks.pop(name))
-        return found
+            self.done += 1
+        return _Touches(depths, since)
 
-    def _touch(self, name: str, share: float) -> float:
+    def _touch(self, name: str, share: float) -> tuple[float, int]:
+        """Return the bytes touched since, and the op that touched it last."""
         root = self.storage[name]
         if root in self.staying:
-            return 0.0
+            return 0.0, -1
         if not self.weights and self.graph.tensors[root].role in STATIC_ROLES:
-            return float("inf")
+            return float("inf"), -1
         size = share * self.graph.tensors[name].bytes
         if root in self.blocks:
             held, place = self.blocks[root]
@@ -429,16 +452,21 @@ class _Memory:
             depth = self.sums.after(place) + size
             size = max(size, held)
         else:
-            depth = self._allocate(size)
+            depth, place = self._allocate(size)
             if not self.is_host and self.graph.tensors[root].role is Role.INPUT:
                 depth = float("inf")
+        before = self.touched_by[place] if place >= 0 else -1
         self.blocks[root] = (size, self.now)
+        self.touched_by.append(self.done)
         self.sums.add(self.now, size)
         self.now += 1
-        return depth
+        return depth, before
 
-    def _allocate(self, size: float) -> float:
-        """Take free memory, the last freed first; return how far the farthest part of it is."""
+    def _allocate(self, size: float) -> tuple[float, int]:
+        """Take free memory, the last freed first; return how far its farthest part is, and where.
+
+        The place of new memory is -1.
+        """
         missing, farthest = size, -1
         while missing > 0 and self.free:
             held, place = self.free.pop()
@@ -449,8 +477,8 @@ class _Memory:
             missing -= taken
             farthest = place if farthest < 0 else min(farthest, place)
         if missing > 0 or farthest < 0:
-            return float("inf")
-        return self.sums.after(farthest) + size
+            return float("inf"), -1
+        return self.sums.after(farthest) + size, farthest
 
 
 def _operands(op: Op) -> list[tuple[str, float]]:

@@ -17,6 +17,7 @@ from ridgeline.kernels.latency_parts import (
 )
 from ridgeline.kernels.overlap import PartialOverlap
 from ridgeline.kernels.traffic import Operands, SearchOptions
+from ridgeline.registry import Registry
 from ridgeline.workload.graph import Op
 
 if TYPE_CHECKING:
@@ -101,3 +102,9 @@ EngineModel = Callable[
     [Sequence[ContractionProblem], Device, str, str, SearchOptions], list[EngineTime]
 ]
 """Of contractions, a device, the name of an engine, the format, and how mappings are searched."""
+
+ENGINE_MODELS: Registry[str, EngineModel] = Registry(
+    "engine model", "ridgeline.kernels.engines",
+    parameters=("jobs", "device", "engine", "format_", "search"),
+)  # fmt: skip
+"""All engine models by kind of engine."""

@@ -3,7 +3,7 @@
 A model is a function from contractions to *FLOP at peak rate*: the number of FLOP that the engine
 would do at its peak in the time that each contraction takes. It gets all contractions of a network
 that there are at once, so that what it searches for can be searched for in one go. Kinds are
-registered by name; a cycle-accurate model of an engine replaces its entry here and nothing else.
+registered by name (`contraction_time.ENGINE_MODELS`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,11 @@ from ridgeline.hardware.device import Device, Engine
 from ridgeline.hardware.grid import BroadcastGrid
 from ridgeline.kernels.broadcast_grid import Ring, grid_gemm, ring_gemm, unheld_share
 from ridgeline.kernels.bsp_gemm import ElementSizes, EqualTiles, best_plan
-from ridgeline.kernels.contraction_time import ContractionProblem, EngineModel, EngineTime
+from ridgeline.kernels.contraction_time import (
+    ENGINE_MODELS,
+    ContractionProblem,
+    EngineTime,
+)
 from ridgeline.kernels.cost import OperandBytes, price_of_place
 from ridgeline.kernels.cpu_cores import besides_s, terms_of
 from ridgeline.kernels.efficiency_table import achievable_share, achievable_shares, share_of
@@ -37,6 +41,7 @@ if TYPE_CHECKING:
     from ridgeline.kernels.spatial.machine import LayoutPrices
 
 
+@ENGINE_MODELS.register("cores")
 def on_cores(
     jobs: Sequence[ContractionProblem],
     device: Device,
@@ -69,6 +74,7 @@ def _copying(multiplied: float, copied: float) -> EngineShares:
     return EngineShares(copy=copied / (multiplied + copied)) if copied else BUSY_THROUGHOUT
 
 
+@ENGINE_MODELS.register("systolic")
 def on_arrays(
     jobs: Sequence[ContractionProblem],
     device: Device,
@@ -140,6 +146,7 @@ def ring_of(grid: BroadcastGrid, format_: str) -> Ring:
     )
 
 
+@ENGINE_MODELS.register("broadcast-grid")
 def on_grid(
     jobs: Sequence[ContractionProblem],
     device: Device,
@@ -377,6 +384,7 @@ def _bytes(words: tuple[int, int, int, int], finished: int, size: float) -> Oper
     return OperandBytes(a, b, result, sums_out - result + sums_in)
 
 
+@ENGINE_MODELS.register("spatial")
 def _on_elements(
     jobs: Sequence[ContractionProblem],
     device: Device,
@@ -387,6 +395,7 @@ def _on_elements(
     return [on_elements(*job, device, engine, format_, None, search) for job in jobs]
 
 
+@ENGINE_MODELS.register("bsp")
 def on_tiles(
     jobs: Sequence[ContractionProblem],
     device: Device,
@@ -448,12 +457,5 @@ def _on_tiles(op: Op, operands: Operands, device: Device, engine: str, format_: 
     )
 
 
-ENGINE_MODELS: dict[str, EngineModel] = {
-    "tensor-core": in_waves,
-    "vector": in_waves,
-    "cores": on_cores,
-    "systolic": on_arrays,
-    "broadcast-grid": on_grid,
-    "spatial": _on_elements,
-    "bsp": on_tiles,
-}
+ENGINE_MODELS.register("tensor-core")(in_waves)
+ENGINE_MODELS.register("vector")(in_waves)

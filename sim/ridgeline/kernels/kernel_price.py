@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ridgeline.hardware.device import Device
@@ -173,15 +173,21 @@ def roofline_s(graph: Graph, device: Device) -> float:
     compute_s = 0.0
     for op in graph.ops:
         if op.loops is not None:
-            rate = roof_of(device, graph.tensors[op.inputs[0]].format)
             met = met_scores(op) if op.kind == FLASH.name else 1.0
-            compute_s += met * op.matrix_flops / max(_matrix_rates(device, rate), default=math.inf)
+            compute_s += met * op.matrix_flops / matrix_rate(op, graph, device)
     bandwidth = device.memory[device.far_memory].bandwidth
     assert bandwidth is not None
     return max(compute_s, compulsory_bytes(graph) / bandwidth.value)
 
 
-def _matrix_rates(device: Device, format_: str) -> Iterable[float]:
-    for engine in device.engines.values():
-        if "matrix" in engine.runs and format_ in engine.rates:
-            yield engine.rates[format_].value
+def matrix_rate(op: Op, graph: Graph, device: Device) -> float:
+    """Return the peak FLOP/s of a device for the products of an op; infinite where it has none."""
+    format_ = roof_of(device, graph.tensors[op.inputs[0]].format)
+    return max(
+        (
+            engine.rates[format_].value
+            for engine in device.engines.values()
+            if "matrix" in engine.runs and format_ in engine.rates
+        ),
+        default=math.inf,
+    )

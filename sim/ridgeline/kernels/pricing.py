@@ -13,7 +13,7 @@ from dataclasses import replace
 from ridgeline.hardware.device import Device
 from ridgeline.kernels import depthwise, dies, im2col, row_blocked_gemm, winograd
 from ridgeline.kernels.cache_residency import Found, keeping, passing, stayed, unheld_of
-from ridgeline.kernels.contraction_time import ContractionProblem, EngineTime
+from ridgeline.kernels.contraction_time import ENGINE_MODELS, ContractionProblem, EngineTime
 from ridgeline.kernels.cost import EXCHANGE, NOTHING, OpCost, OperandBytes
 from ridgeline.kernels.cpu_cores import latency_of
 from ridgeline.kernels.dtype_emulation import Kernels, done_by, kernels_for
@@ -23,7 +23,6 @@ from ridgeline.kernels.efficiency_table import (
     is_calibrated,
     keys_of,
 )
-from ridgeline.kernels.engines import ENGINE_MODELS
 from ridgeline.kernels.given_mapping import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.mapping_file import MappingFile
 from ridgeline.kernels.op_cost_terms import Common

@@ -16,7 +16,7 @@ from ridgeline.network.schedule import CollectiveSchedule, check_size
 from ridgeline.network.symmetric import exchange_phases, is_symmetric
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.network.verification import verify_routes, verify_script
-from ridgeline.registry import Registry
+from ridgeline.registry import Registry, takes
 
 
 class DoesNotApplyError(RidgelineError):
@@ -204,9 +204,16 @@ PARTED = frozenset({"all-gather", "reduce-scatter", "gather", "scatter", "all-to
 def algorithm(
     op: str, name: str, *, automatic: bool = True
 ) -> Callable[[Callable[[CollectiveGroup], MessageSchedule]], Algorithm]:
-    """Return a decorator that registers the writer of scripts as an algorithm."""
+    """Return a decorator that registers the writer of a message schedule as an algorithm.
+
+    Raises
+    ------
+    RidgelineError
+        If the name is taken, or the function takes other parameters; by the decorator.
+    """
 
     def put(write: Callable[[CollectiveGroup], MessageSchedule]) -> Algorithm:
+        takes(write, f"collective algorithm {op} {name!r}", "group")
         return ALGORITHMS.register((op, name))(Algorithm(op, name, write, automatic))
 
     return put

@@ -6,13 +6,14 @@ Shipped nodes can stand in it, too: their devices, NICs and switches are ``node0
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from ridgeline import catalog, units
 from ridgeline.config import Document, FieldError, Strict, overridden, read_yaml, validate
@@ -41,9 +42,35 @@ class _Nodes(Strict):
 
 class _Link(Strict):
     between: tuple[str, str] = Field(strict=False)
-    """Two vertices; a pattern of names means each that it fits, as of files."""
+    """Two vertices; a pattern of names, or a range (`_ranged`), means each that it fits."""
     type: str
     count: int = Field(default=1, ge=1, le=4096)
+
+
+def _ranged(name: str) -> list[str]:
+    """Write out the first range of numbers in a name: ``gpu[0..3]`` is four names."""
+    found = _RANGE.search(name)
+    if found is None:
+        return [name]
+    first, last = map(int, found.groups())
+    each = range(first, min(last, first + MAX_DEVICES) + 1)
+    return [f"{name[: found.start()]}{n}{name[found.end() :]}" for n in each]
+
+
+def _written_out(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Write out ranges; refuse patterns, which only links have."""
+    found = tuple(each for name in names for each in _ranged(name))
+    for name in found:
+        if set(name) & set("*?["):
+            raise ValueError(
+                f"{name!r} is a pattern, which only links have; name each vertex, or a range of"
+                " numbers: gpu[0..7]"
+            )
+    return found
+
+
+_RANGE = re.compile(r"\[(\d+)\.\.(\d+)\]")
+_Names = Annotated[tuple[str, ...], Field(strict=False), AfterValidator(_written_out)]
 
 
 class _Graph(Strict):
@@ -52,20 +79,20 @@ class _Graph(Strict):
     kind: Literal["topology"]
     name: str
     description: str = ""
-    devices: tuple[str, ...] = Field(default=(), strict=False)
+    devices: _Names = ()
     """In rank order; of `nodes` those of the nodes."""
     device: str | dict[str, str] = ""
     """Name of the devices, or names by patterns of them: what a step is trained on."""
     nodes: tuple[_Nodes, ...] = Field(default=(), strict=False)
     """Nodes of the catalogue, or of files, that stand in the graph."""
-    nics: tuple[str, ...] = Field(default=(), strict=False)
-    hosts: tuple[str, ...] = Field(default=(), strict=False)
+    nics: _Names = ()
+    hosts: _Names = ()
     node_of: dict[str, int] = Field(default_factory=dict)
     """Number of the node that a vertex is in, by patterns of names; all are in one if none is."""
     switch_cost: units.Dollars | None = None
     """Of one switch."""
     switch_power: units.Watts | None = None
-    switches: tuple[str, ...] = Field(default=(), strict=False)
+    switches: _Names = ()
     devices_forward: bool = False
     routing: str = "shortest"
     shape: tuple[int, ...] = Field(default=(), strict=False)
@@ -181,7 +208,12 @@ def _matching(
     """Return the vertices of a name, or of a pattern of names."""
     if name in vertices:
         return [vertices[name]]
-    found = [number for known, number in vertices.items() if fnmatchcase(known, name)]
+    patterns = _ranged(name)
+    found = [
+        number
+        for known, number in vertices.items()
+        if any(fnmatchcase(known, pattern) for pattern in patterns)
+    ]
     if not found:
         raise document.error(
             f"a link ends at {name!r}, which does not exist{nearest(name, vertices)}",

@@ -27,12 +27,12 @@ from ridgeline.network.topology import DEVICE, MAX_DEVICES, Drawing, LinkKind, T
 from ridgeline.registry import Registry
 
 INLINE: Registry[str, Callable[[Sequence[str]], Topology]] = Registry(
-    "inline topology", "ridgeline.network.topologies"
+    "inline topology", "ridgeline.network.topologies", parameters=("arguments",)
 )
 """Makes a topology of the arguments between the parentheses; by the name before them."""
 
 BLOCKS: Registry[str, Callable[[Drawing, Sequence[int], LinkKind], float]] = Registry(
-    "block of a product", "ridgeline.network.topologies"
+    "block of a product", "ridgeline.network.topologies", parameters=("drawing", "at", "link")
 )
 """Joins some vertices along one dimension; by the name in inline text.
 
@@ -43,7 +43,7 @@ Blocks = Sequence[tuple[str, int, LinkKind]]
 """Name in `BLOCKS`, extent and link of every dimension, the innermost first."""
 
 DIMENSIONS: Registry[str, Callable[[Sequence[str]], Blocks]] = Registry(
-    "dimension of a product", "ridgeline.network.topologies"
+    "dimension of a product", "ridgeline.network.topologies", parameters=("arguments",)
 )
 """Reads the arguments of what can stand in a product; by its name in inline text."""
 

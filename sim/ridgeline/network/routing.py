@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Route = tuple[int, ...]
 
 ROUTINGS: Registry[str, Callable[[Topology, Ints, Ints], Routes]] = Registry(
-    "routing", "ridgeline.network.routings"
+    "routing", "ridgeline.network.routings", parameters=("topology", "source", "target")
 )
 """Returns the links of many messages, given as vertices; by `Topology.routing`."""
 

@@ -314,7 +314,9 @@ class Drawing:
 
 
 FABRICS: Registry[str, Callable[[Drawing, Fabric, Sequence[int], LinkKind], None]] = Registry(
-    "fabric", "ridgeline.network.topologies"
+    "fabric",
+    "ridgeline.network.topologies",
+    parameters=("drawing", "fabric", "nics", "link"),
 )
 """Draws the switches above the NICs, given as vertices in node order; by `Fabric.kind`."""
 

@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 from ridgeline.hardware.device import Device
-from ridgeline.registry import Registry
+from ridgeline.registry import Registry, takes
 from ridgeline.software.stack import Stack
 from ridgeline.workload.graph import Graph, Same
 
@@ -55,19 +55,26 @@ PASSES: Registry[str, GraphPass] = Registry("graph pass", "ridgeline.parallel.pa
 def graph_pass(
     name: str, order: int, when: Callable[[PassContext], Arguments | None]
 ) -> Callable[[Rewrite], Rewrite]:
-    """Return a decorator that registers a pass; see `GraphPass`."""
+    """Return a decorator that registers a pass; see `GraphPass`.
 
-    def register(rewrite: Rewrite) -> Rewrite:
+    Raises
+    ------
+    RidgelineError
+        If the name is taken, or a function takes other parameters; by the decorator.
+    """
+
+    def put(rewrite: Rewrite) -> Rewrite:
+        takes(when, f"graph pass {name!r}: when", "to")
         PASSES.register(name)(GraphPass(name, order, when, rewrite))
         return rewrite
 
-    return register
+    return put
 
 
 def run_passes(graph: Graph, stack: Stack, device: Device) -> Graph:
     """Return the graph of a device as a stack's programs run it."""
     context = PassContext(stack, device)
-    for one in _in_order():
+    for one in _in_order(len(PASSES)):
         arguments = one.when(context)
         if arguments is not None:
             graph = _rewritten(one, Same(graph), arguments)
@@ -75,7 +82,8 @@ def run_passes(graph: Graph, stack: Stack, device: Device) -> Graph:
 
 
 @cache
-def _in_order() -> tuple[GraphPass, ...]:
+def _in_order(count: int) -> tuple[GraphPass, ...]:
+    """Return all passes; `count` of them, which a plug-in may have raised."""
     return tuple(sorted(PASSES.values(), key=lambda one: one.order))
 
 

@@ -19,7 +19,8 @@ from ridgeline.parallel.plan.text import make_plan, plan_fields
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.software.load import load_software
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.files import load_network
+from ridgeline.workload.model import Model
 from ridgeline.workload.numerics import find
 
 ROOTS = ("model", "cluster", "plan", "software")
@@ -177,7 +178,7 @@ class Point(Replaceable):
 @lru_cache(maxsize=16)
 def shared_model(name: str, replaced: str, state: tuple[int, int]) -> Model:
     """Load a model; points with the same model share it, and so its graphs."""
-    return load_model(name, json.loads(replaced))
+    return load_network(name, json.loads(replaced))
 
 
 def _state(name: str) -> tuple[int, int]:

@@ -14,7 +14,8 @@ from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.plan.programmed import programmed
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.files import load_network
+from ridgeline.workload.model import Model
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -97,7 +98,7 @@ def residuals(result: Result) -> Iterator[PublishedResidual]:
             model, device = result.details.model, result.details.cluster.device
             if (model.name, device.name) != (row.model, row.device):  # spares the loading
                 continue
-            shipped = load_model(row.model)
+            shipped = load_network(row.model)
             kernels = result.details.plan.stack.kernels
             if (model, device) == (
                 programmed(shipped, kernels, device.year),

@@ -15,7 +15,7 @@ from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.software.load import load_software
 from ridgeline.software.stack import GROUPS, Stack
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_network
 
 _DESCRIBED = ("model", "cluster")
 
@@ -69,7 +69,7 @@ def repeat(
         raise ConfigError(f"its manifest is not whole: {error}", file=file) from error
     stack = _stack(run, software, file)
     result = simulate(
-        load_model(str(model or named["model"][0]), named["model"][1]),
+        load_network(str(model or named["model"][0]), named["model"][1]),
         load_cluster(str(cluster or named["cluster"][0]), named["cluster"][1]),
         ResolvedPlan(**fields, **noise, stack=stack, decided=decided, notes=notes),
         dataset=dataset,

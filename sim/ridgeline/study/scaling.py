@@ -27,7 +27,8 @@ from ridgeline.study.link_loads import FullestLink, network_levels
 from ridgeline.study.planner.search import found_by
 from ridgeline.study.planner.searcher import Searcher, searcher
 from ridgeline.study.recalled import without_step
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.files import load_network
+from ridgeline.workload.model import Model
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -250,7 +251,7 @@ def scaling(
     RidgelineError
         If a strategy is unknown, or nothing runs at all.
     """
-    model = load_model(model) if isinstance(model, str) else model
+    model = load_network(model) if isinstance(model, str) else model
     cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
     for name in strategies:
         if name not in (known := (*STRATEGIES, *OTHERS)):

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ridgeline.workload.autodiff import training_graph, weight_gradients
+    from ridgeline.workload.files import load_model
     from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
     from ridgeline.workload.liveness import MemoryPlan, memory_entries, peak
-    from ridgeline.workload.model import Model, load_model
+    from ridgeline.workload.model import Model
     from ridgeline.workload.summary import layer_table
 
 _HOMES = {
@@ -26,7 +27,7 @@ _HOMES = {
     "Role": "graph",
     "Tensor": "graph",
     "layer_table": "summary",
-    "load_model": "model",
+    "load_model": "files",
     "memory_entries": "liveness",
     "peak": "liveness",
     "training_graph": "autodiff",

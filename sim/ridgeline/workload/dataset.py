@@ -35,6 +35,9 @@ class DatasetFigure(Strict, Generic[T]):
 class DataSet(Strict):
     """A data set as an input pipeline sees it."""
 
+    kind: Literal["dataset"] = "dataset"
+    name: str = ""
+    """Name in the catalogue; by default that of its file."""
     title: str
     """Its name for people."""
     citation: str = ""
@@ -50,7 +53,6 @@ class DataSet(Strict):
     """Clock cycles of one core of the host."""
     sources: dict[str, str] = Field(default_factory=dict)
     """Citations by short name."""
-    name: str = Field(default="", exclude=True)
 
     @property
     def unsourced(self) -> tuple[str, ...]:
@@ -70,4 +72,4 @@ def load_dataset(name_or_path: str | Path) -> DataSet:
     """
     path = catalog.find("datasets", str(name_or_path))
     dataset = config.load(path, DataSet)
-    return dataset.model_copy(update={"name": path.stem})
+    return dataset if dataset.name else dataset.model_copy(update={"name": path.stem})

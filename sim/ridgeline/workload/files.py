@@ -30,7 +30,8 @@ def load_model(
     """Load a network, which needs a Plan, or an execution, which has none.
 
     A name of ``models/``, a YAML file, or a file in one of the formats of
-    `ridgeline.workload.trace`.
+    `ridgeline.workload.trace`. `overrides` maps dotted paths of fields to new values; for a trace
+    they are its options, such as "loss" or "dims.sequence" (see ``docs/traces.md``).
 
     Raises
     ------
@@ -38,9 +39,9 @@ def load_model(
         If there is no such network or file, or it is damaged; with the place.
     """
     if not is_trace(name_or_path):
-        from ridgeline.workload import model
+        from ridgeline.workload.model import read_model
 
-        return model.load_model(name_or_path, overrides)
+        return read_model(name_or_path, overrides)
     from ridgeline.workload import trace
 
     return trace.load(name_or_path, overrides)

@@ -146,29 +146,26 @@ _NAMES: Mapping[str, Callable[[str], object]] = MappingProxyType(
 """Fields that name something, and what complains of a wrong name."""
 
 
-def load_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model:
-    """Load a network by its name in ``models/``, from a YAML file, or from a trace.
+def read_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model:
+    """Read a network by its name in ``models/``, or from a YAML file of ``kind: model``.
 
-    `overrides` maps dotted paths of fields to new values; for a trace they are its options, such
-    as "loss" or "dims.sequence" (see ``docs/traces.md``).
+    `overrides` maps dotted paths of fields to new values.
 
     Raises
     ------
     ConfigError
         If there is no such network, or the file does not describe one; with file, line and field.
     """
-    from ridgeline.workload import files
-
-    if files.is_trace(name_or_path):
-        return files.load_network(name_or_path, overrides)
     path = catalog.find("models", str(name_or_path))
     document = config.overridden(config.read_yaml(path), overrides or {})
     if not isinstance(document.data, dict):
         raise document.error(f"expected a mapping of fields, found {short(document.data)}")
-    kind = document.data.get("kind", _KIND)  # which other files must have
+    kind, name = document.data.get("kind", _KIND), document.data.get("name", path.stem)
     if kind != _KIND:
         raise document.error(f"expected {_KIND!r}, found {short(kind)}", ("kind",))
-    fields = {name: value for name, value in document.data.items() if name != "kind"}
+    if not isinstance(name, str):
+        raise document.error(f"a name is text, found {short(name)}", ("name",))
+    fields = {key: value for key, value in document.data.items() if key not in {"kind", "name"}}
     document = replace(document, data=fields)
     family = fields.get("family")
     schema = FAMILIES.find(family) if isinstance(family, str) else None
@@ -179,12 +176,12 @@ def load_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = N
             f"the field 'family' must name a network family (known: {known}){near}", ("family",)
         )
     network = config.validate(document, schema)
-    model = Model(path.stem, network, dict(overrides or {}))
-    for name, check in _NAMES.items():
+    model = Model(name, network, dict(overrides or {}))
+    for key, check in _NAMES.items():
         try:
-            check(getattr(network, name))
+            check(getattr(network, key))
         except RidgelineError as error:
-            raise document.error(str(error), (name,)) from error
+            raise document.error(str(error), (key,)) from error
     try:
         model.forward(1)
     except RidgelineError as error:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, fields
+from typing import Any
 
-from ridgeline.errors import RidgelineError, nearest
+from ridgeline.errors import RidgelineError
+from ridgeline.registry import Registry
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,112 +87,133 @@ _ROOT_AND_DECAY = ((1, 1), (1, 1), (2, 1), (1, 1), (2, 1))  # root, + eps, m / i
 _SQUARED = ((1, 1), (1, 0))  # squares and their sum
 _RATE = ((1, 1), (2, 1))  # u rate; w - it
 
-OPTIMIZERS: Mapping[str, Optimizer] = MappingProxyType(
-    {
-        optimizer.name: optimizer
-        for optimizer in (
-            Optimizer(
-                "sgd",
-                (),
-                4,
-                "g += decay w; w -= rate g",
-                "Robbins and Monro, A stochastic approximation method, Ann. Math. Statist. 22,"
-                " 1951; with weight decay",
-                kernels=(_DECAYED, (2, 1), _ZEROED),
-                graph_kernels=(*_IN_THE_LOSS, (2, 1)),
-            ),
-            Optimizer(
-                "sgd-momentum",
-                ("momentum",),
-                6,
-                "g += decay w; m = mu m + g; w -= rate m",
-                "Sutskever et al., On the importance of initialization and momentum in deep"
-                " learning, ICML 2013; in the form of torch.optim.SGD, with weight decay",
-                kernels=(_DECAYED, (1, 1), (2, 1), (2, 1), _ZEROED),
-                graph_kernels=(*_IN_THE_LOSS, (3, 2)),
-            ),
-            Optimizer(
-                "adam",
-                ("first-moment", "second-moment"),
-                14,
-                "m = b1 m + (1 - b1) g (3); v = b2 v + (1 - b2) g g (4); m / c1, v / c2 (2);"
-                " w -= rate m / (sqrt(v) + eps) (5)",
-                "Kingma and Ba, Adam, ICLR 2015, arXiv:1412.6980, Algorithm 1",
-                kernels=(*_ADAM, _ZEROED),
-            ),
-            Optimizer(
-                "adamw",
-                ("first-moment", "second-moment"),
-                16,
-                "as adam (14); w -= rate decay w (2)",
-                "Loshchilov and Hutter, Decoupled weight decay regularization, ICLR 2019,"
-                " arXiv:1711.05101, Algorithm 2",
-                kernels=((1, 1), *_ADAM, _ZEROED),
-                graph_kernels=(*_ADAM_OF_GRAPH, *_ROOT_AND_DECAY, *_RATE),
-            ),
-            Optimizer(
-                "rmsprop",
-                ("mean-square", "momentum"),
-                11,
-                "v = d v + (1 - d) g g (4); m = mu m + rate g / sqrt(v + eps) (6); w -= m (1)",
-                "Tieleman and Hinton, Neural networks for machine learning, lecture 6.5, 2012; with"
-                " momentum, in the form of TensorFlow's RMSPropOptimizer",
-                kernels=(_DECAYED, (1, 1), (2, 1), (1, 1), (1, 1), (1, 1), (3, 1), (2, 1), _ZEROED),
-            ),
-            Optimizer(
-                "adagrad",
-                ("sum-of-squares",),
-                6,
-                "v += g g (2); w -= rate g / (sqrt(v) + eps) (4)",
-                "Duchi, Hazan and Singer, Adaptive subgradient methods for online learning and"
-                " stochastic optimization, JMLR 12, 2011, Figure 1",
-                kernels=((2, 1), (1, 1), (1, 1), (3, 1), _ZEROED),
-            ),
-            Optimizer(
-                "lars",
-                ("momentum",),
-                10,
-                "norms of w and g (4); g += decay w (2); m = mu m + rate trust g (3); w -= m (1)",
-                "You, Gitman and Ginsburg, Large batch training of convolutional networks, 2017,"
-                " arXiv:1708.03888, Algorithm 1",
-                weight_passes=2,
-                gradient_passes=2,
-            ),
-            Optimizer(
-                "lamb",
-                ("first-moment", "second-moment"),
-                20,
-                "m (3), v (4), m / c1, v / c2 (2) as adam; u = m / (sqrt(v) + eps) + decay w (5);"
-                " norms of w and u (4); w -= rate trust u (2)",
-                "You et al., Large batch optimization for deep learning: training BERT in 76"
-                " minutes, ICLR 2020, arXiv:1904.00962, Algorithm 2; u is stored in the gradient's"
-                " place between two kernels, as in NVIDIA apex's FusedLAMB",
-                weight_passes=2,
-                gradient_passes=2,
-                weight_writes=2,
-                kernels=((4, 3), (1, 0), (0, 0), (1, 0), (0, 0), (2, 1), _ZEROED),
-                graph_kernels=(
-                    *_ADAM_OF_GRAPH,
-                    *_ROOT_AND_DECAY,
-                    *_SQUARED,
-                    *_SQUARED,
-                    *_RATE,
-                ),
-            ),
-            Optimizer(
-                "adafactor",
-                ("second-moment",),
-                14,
-                "g g + eps added to sums of rows and columns (4); u = g / sqrt(row column) (3);"
-                " root mean squares of u and w (4); w -= rate u / clip (3)",
-                "Shazeer and Stern, Adafactor, ICML 2018, arXiv:1804.04235, Algorithms 4 and 5,"
-                " without first moment",
-                weight_passes=2,
-                gradient_passes=3,
-                factored=True,
-            ),
-        )
-    }
+OPTIMIZERS: Registry[str, Optimizer] = Registry("optimizer", __name__, Optimizer)
+"""All optimizers by name."""
+
+
+def optimizer(name: str, **properties: Any) -> Optimizer:
+    """Register an optimizer. It is data alone, so that no function stands below.
+
+    Parameters
+    ----------
+    name
+        What ``optimizer=`` of a plan, and ``optimizer:`` of a model file, call it.
+    properties
+        The attributes of `Optimizer`.
+
+    Raises
+    ------
+    RidgelineError
+        If the name is taken, or a property is missing or unknown.
+    """
+    try:
+        made = Optimizer(name, **properties)
+    except TypeError as error:
+        said = str(error).partition("__init__() ")[2]
+        known = ", ".join(one.name for one in fields(Optimizer))
+        raise RidgelineError(f"optimizer {name!r}: {said} (properties: {known})") from error
+    return OPTIMIZERS.register(name)(made)
+
+
+optimizer(
+    "sgd",
+    states=(),
+    flops_per_weight=4,
+    rule="g += decay w; w -= rate g",
+    source="Robbins and Monro, A stochastic approximation method, Ann. Math. Statist. 22,"
+    " 1951; with weight decay",
+    kernels=(_DECAYED, (2, 1), _ZEROED),
+    graph_kernels=(*_IN_THE_LOSS, (2, 1)),
+)
+optimizer(
+    "sgd-momentum",
+    states=("momentum",),
+    flops_per_weight=6,
+    rule="g += decay w; m = mu m + g; w -= rate m",
+    source="Sutskever et al., On the importance of initialization and momentum in deep"
+    " learning, ICML 2013; in the form of torch.optim.SGD, with weight decay",
+    kernels=(_DECAYED, (1, 1), (2, 1), (2, 1), _ZEROED),
+    graph_kernels=(*_IN_THE_LOSS, (3, 2)),
+)
+optimizer(
+    "adam",
+    states=("first-moment", "second-moment"),
+    flops_per_weight=14,
+    rule="m = b1 m + (1 - b1) g (3); v = b2 v + (1 - b2) g g (4); m / c1, v / c2 (2);"
+    " w -= rate m / (sqrt(v) + eps) (5)",
+    source="Kingma and Ba, Adam, ICLR 2015, arXiv:1412.6980, Algorithm 1",
+    kernels=(*_ADAM, _ZEROED),
+)
+optimizer(
+    "adamw",
+    states=("first-moment", "second-moment"),
+    flops_per_weight=16,
+    rule="as adam (14); w -= rate decay w (2)",
+    source="Loshchilov and Hutter, Decoupled weight decay regularization, ICLR 2019,"
+    " arXiv:1711.05101, Algorithm 2",
+    kernels=((1, 1), *_ADAM, _ZEROED),
+    graph_kernels=(*_ADAM_OF_GRAPH, *_ROOT_AND_DECAY, *_RATE),
+)
+optimizer(
+    "rmsprop",
+    states=("mean-square", "momentum"),
+    flops_per_weight=11,
+    rule="v = d v + (1 - d) g g (4); m = mu m + rate g / sqrt(v + eps) (6); w -= m (1)",
+    source="Tieleman and Hinton, Neural networks for machine learning, lecture 6.5, 2012; with"
+    " momentum, in the form of TensorFlow's RMSPropOptimizer",
+    kernels=(_DECAYED, (1, 1), (2, 1), (1, 1), (1, 1), (1, 1), (3, 1), (2, 1), _ZEROED),
+)
+optimizer(
+    "adagrad",
+    states=("sum-of-squares",),
+    flops_per_weight=6,
+    rule="v += g g (2); w -= rate g / (sqrt(v) + eps) (4)",
+    source="Duchi, Hazan and Singer, Adaptive subgradient methods for online learning and"
+    " stochastic optimization, JMLR 12, 2011, Figure 1",
+    kernels=((2, 1), (1, 1), (1, 1), (3, 1), _ZEROED),
+)
+optimizer(
+    "lars",
+    states=("momentum",),
+    flops_per_weight=10,
+    rule="norms of w and g (4); g += decay w (2); m = mu m + rate trust g (3); w -= m (1)",
+    source="You, Gitman and Ginsburg, Large batch training of convolutional networks, 2017,"
+    " arXiv:1708.03888, Algorithm 1",
+    weight_passes=2,
+    gradient_passes=2,
+)
+optimizer(
+    "lamb",
+    states=("first-moment", "second-moment"),
+    flops_per_weight=20,
+    rule="m (3), v (4), m / c1, v / c2 (2) as adam; u = m / (sqrt(v) + eps) + decay w (5);"
+    " norms of w and u (4); w -= rate trust u (2)",
+    source="You et al., Large batch optimization for deep learning: training BERT in 76"
+    " minutes, ICLR 2020, arXiv:1904.00962, Algorithm 2; u is stored in the gradient's"
+    " place between two kernels, as in NVIDIA apex's FusedLAMB",
+    weight_passes=2,
+    gradient_passes=2,
+    weight_writes=2,
+    kernels=((4, 3), (1, 0), (0, 0), (1, 0), (0, 0), (2, 1), _ZEROED),
+    graph_kernels=(
+        *_ADAM_OF_GRAPH,
+        *_ROOT_AND_DECAY,
+        *_SQUARED,
+        *_SQUARED,
+        *_RATE,
+    ),
+)
+optimizer(
+    "adafactor",
+    states=("second-moment",),
+    flops_per_weight=14,
+    rule="g g + eps added to sums of rows and columns (4); u = g / sqrt(row column) (3);"
+    " root mean squares of u and w (4); w -= rate u / clip (3)",
+    source="Shazeer and Stern, Adafactor, ICML 2018, arXiv:1804.04235, Algorithms 4 and 5,"
+    " without first moment",
+    weight_passes=2,
+    gradient_passes=3,
+    factored=True,
 )
 
 
@@ -204,9 +225,4 @@ def find(name: str) -> Optimizer:
     RidgelineError
         If it is unknown.
     """
-    if name not in OPTIMIZERS:
-        known = ", ".join(OPTIMIZERS)
-        raise RidgelineError(
-            f"unknown optimizer {name!r}{nearest(name, OPTIMIZERS)} (known: {known})"
-        )
     return OPTIMIZERS[name]

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from fused_graphs import random_region
-from ridgeline.kernels.fusion.line_buffers import held_bytes, row_schedule
+from fused_graphs import random_region, with_sums
+from ridgeline.kernels.fusion.line_buffers import Halo, held_bytes, row_schedule
 from ridgeline.kernels.fusion.regions import FusedRegion, RowRead
 
 
@@ -43,11 +43,13 @@ class _Player:
         every = []
         for i in range(self.steps):
             need = [set[int]() for _ in region.tensors]
-            last = region.ops[-1].writes
-            need[last] = set(range(i * tile, min((i + 1) * tile, region.rows)))
+            need[region.last] = set(range(i * tile, min((i + 1) * tile, region.rows)))
             step: list[set[int]] = []
             for place in range(len(region.ops) - 1, -1, -1):
                 op = region.ops[place]
+                if op.follows >= 0:
+                    step.insert(0, set())
+                    continue
                 out = region.tensors[op.writes]
                 now = need[op.writes]
                 if self.halo == "line-buffer":  # in order, so that none is left out between two
@@ -60,6 +62,16 @@ class _Player:
                 step.insert(0, now)
                 for read in op.reads:
                     need[read.tensor] |= self._behind(read, now)
+            for place, op in enumerate(region.ops):
+                if op.follows >= 0:  # what has come of the tensor by now, and was not taken yet
+                    rows = region.tensors[op.follows].rows
+                    come = done[op.follows]
+                    if region.tensors[op.follows].producer < 0:
+                        come = set(range(max(need[op.follows], default=-1) + 1))
+                    if i == self.steps - 1:
+                        come = set(range(rows))
+                    step[place] = come - done[op.writes]
+                    done[op.writes] |= step[place]
             every.append(step)
         return every
 
@@ -120,14 +132,17 @@ class _Player:
         return sum(self.region.tensors[t].row_bytes for t, _ in self.held)
 
 
-@pytest.mark.parametrize("halo", ["line-buffer", "recompute"])
+@pytest.mark.parametrize("halo", ["line-buffer", "recompute", "sums"])
 def test_rows_and_buffers_are_those_of_a_player(halo: str) -> None:
     rng = random.Random(22)
     for _ in range(400):
         region = random_region(rng)
+        if halo == "sums":
+            region = with_sums(rng, region)
         tile = rng.randint(1, region.rows)
-        schedule = row_schedule(region, tile, halo)  # type: ignore[arg-type]
-        player = _Player(region, tile, halo)
+        kind: Halo = "recompute" if halo == "recompute" else "line-buffer"
+        schedule = row_schedule(region, tile, kind)
+        player = _Player(region, tile, kind)
         player.play(held_inputs=False)
         for t, tensor in enumerate(region.tensors):
             if tensor.producer >= 0:

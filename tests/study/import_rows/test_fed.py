@@ -10,7 +10,7 @@ from ridgeline.study.import_rows import steps
 from ridgeline.study.import_rows.rules import rule, section
 from ridgeline.study.validate.normalised_rows import NormalRow
 from ridgeline.study.validate.rows import MeasuredRow
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 
 EXAMPLES = "github:NVIDIA/DeepLearningExamples@729963d"
 GNMT = f"{EXAMPLES} PyTorch/Translation/GNMT/README.md L1"

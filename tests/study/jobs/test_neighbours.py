@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,29 @@ def test_a_job_alone_takes_what_simulate_says() -> None:
         assert found.jobs[0].alone_s == pytest.approx(step.step_time_s, rel=1e-9)
         assert found.jobs[0].step_times_s == pytest.approx([step.step_time_s] * 3, rel=1e-9)
         assert found.fairness == 1.0
+
+
+def test_a_job_on_mixed_devices_has_those_of_its_ranks(tmp_path: Path) -> None:
+    """On both kinds as simulated; on the second as where that comes first."""
+    text = (EXAMPLES.parent / "fabrics" / "two-generations.yaml").read_text()
+    mixed, turned = tmp_path / "mixed.yaml", tmp_path / "turned.yaml"
+    mixed.write_text(text.replace("count: 2", "count: 1"))
+    groups = {"dgx-a100": "dgx-h100", "dgx-h100": "dgx-a100"}
+    turned.write_text(re.sub("dgx-[ah]100", lambda of: groups[of[0]], mixed.read_text()))
+
+    def alone_s(where: Path, ranks: range) -> float:
+        plan = {"data": len(ranks) // 2, "pipeline": 2, "batch": 64, "precision": "fp16-mixed"}
+        one = {"name": "one", "model": "resnet18", "software": "ideal", "plan": plan}
+        given = {"kind": "jobs", "name": "one", "cluster": str(where), "devices": 16}
+        jobs = [{**one, "placement": list(ranks)}]
+        return simulate_jobs(JobFile.model_validate({**given, "jobs": jobs})).jobs[0].alone_s
+
+    plan = rl.Plan(data=8, pipeline=2, global_batch=64, precision="fp16-mixed")
+    step = rl.simulate("resnet18", str(mixed), plan, software="ideal", fold=False)
+    assert alone_s(mixed, range(16)) == pytest.approx(step.step_time_s, rel=1e-9)
+    second = alone_s(mixed, range(8, 16))
+    assert second == pytest.approx(alone_s(turned, range(8)), rel=1e-9)
+    assert second < 0.9 * alone_s(mixed, range(8))  # H100s, not A100s
 
 
 def test_jobs_without_a_common_link_go_on_as_alone() -> None:

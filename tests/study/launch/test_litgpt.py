@@ -8,7 +8,7 @@ import pytest
 
 from ridgeline.errors import ConfigError
 from ridgeline.study.launch import LaunchJob, read_launch
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 
 FILE = Path(__file__).parents[2] / "data" / "launch" / "litgpt.yaml"
 FINETUNE = """

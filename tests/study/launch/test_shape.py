@@ -3,7 +3,7 @@ import pytest
 from ridgeline import catalog
 from ridgeline.config import read_yaml
 from ridgeline.study.launch.shape import match, named, shapes, unknown_name
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 
 LLAMA = {
     "layers": 32, "hidden": 4096, "sequence": 4096, "vocabulary": 32000, "norm": "rms-norm",

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import ridgeline as rl
 from oracles.graph_zoo import one_of_each
 from ridgeline.workload import optimizers
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_model
 from ridgeline.workload.trace import native
 from ridgeline.workload.trace.affine import AffineNumber, NotAffineError, at_batch, joined, parse
 

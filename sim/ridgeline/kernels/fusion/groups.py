@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, NamedTuple
 
@@ -28,8 +28,15 @@ from ridgeline.hardware.device import Device
 from ridgeline.kernels.cache_residency import keeping, room
 from ridgeline.kernels.cost import OpCost, op_energy_j, peak_rates, price_of_place
 from ridgeline.kernels.fusion.line_buffers import Halo, RowSchedule, held_bytes, row_schedule
-from ridgeline.kernels.fusion.regions import FusedRegion, RowWindow, region_of, windows
+from ridgeline.kernels.fusion.regions import (
+    FusedRegion,
+    RowWindow,
+    region_of,
+    sum_bytes,
+    windows,
+)
 from ridgeline.kernels.fusion.row_ops import on_rows
+from ridgeline.kernels.fusion.unfused import UnfusedStretches
 from ridgeline.kernels.op_signature import Alike, described
 from ridgeline.kernels.pricing import price_all
 from ridgeline.workload.graph import Graph, Op
@@ -154,28 +161,35 @@ class FusionPricer:
         self.takes_weights = "b" in near.holds
         self._windows = [windows(op, graph) for op in graph.ops]
         self._pieces: dict[tuple[int, int], FusedPiece] = {}
+        self._kinds: dict[Alike, FusedPiece] = {}
         read_last = {name: at for at, op in enumerate(graph.ops) for name in op.inputs}
         self._read_last = read_last
 
-    @cached_property
-    def _alone(self) -> list[GroupCost]:
-        """Price every op by itself, its operands in the farthest memory."""
-        kinds = [described(op, self.graph) for op in self.graph.ops]
-        costs = price_all(kinds, self.device)
-        far = self.device.far_memory
-        found = []
-        for cost in costs:
+    def priced(self, kinds: Sequence[Alike]) -> Floats:
+        """Return what ops by themselves cost, a `GroupCost` in each row."""
+        far, found = self.device.far_memory, []
+        for cost in price_all(kinds, self.device):
             spans = cost.spans(self.rates)
-            far_bytes = cost.traffic_bytes.get(far, 0.0)
             energy_j = op_energy_j(cost, self.device)["total"]
-            far_s = spans.memory_s.get(far, 0.0)
+            far_bytes, far_s = cost.traffic_bytes.get(far, 0.0), spans.memory_s.get(far, 0.0)
             found.append(GroupCost(spans.time_s, energy_j, far_bytes, spans.compute_s, far_s))
-        return found
+        return np.array(found)
 
-    def alone(self, at: int) -> FusedGroup:
-        """Return one op as a group, priced as it is by itself."""
-        flops = self.flops(self.graph.ops[at : at + 1])
-        return FusedGroup(at, at + 1, 0, "line-buffer", "streamed", 0.0, flops, self._alone[at])
+    @cached_property
+    def unfused(self) -> UnfusedStretches:
+        """What ops cost that are in no group."""
+        return UnfusedStretches(self.graph, self.device, self.priced)
+
+    def alone(self, first: int, end: int) -> list[FusedGroup]:
+        """Return ops that follow each other, each by itself, between two groups."""
+        costs = [GroupCost(*row.tolist()) for row in self.unfused.each(first, end)]
+        ops = self.graph.ops
+        return [
+            FusedGroup(
+                at, at + 1, 0, "line-buffer", "streamed", 0.0, self.flops(ops[at : at + 1]), cost
+            )
+            for at, cost in enumerate(costs, first)
+        ]
 
     def flops(self, ops: Iterable[Op]) -> float:
         """Return the FLOP of ops."""
@@ -203,7 +217,7 @@ class FusionPricer:
         schedule = row_schedule(region, 1, "line-buffer")
         again = row_schedule(region, 1, "recompute")
         rows = min(held_bytes(schedule, True), held_bytes(again, True))
-        return rows + min(size for _, size in self.weights_of(region))
+        return rows + region.sum_bytes + min(size for _, size in self.weights_of(region))
 
     def weights_of(self, region: FusedRegion) -> Sequence[tuple[Weights, float]]:
         """Return the bytes of weights on chip: all, or those of an op and of the next one."""
@@ -219,13 +233,12 @@ class FusionPricer:
         if region is None:
             return
         flops = self.flops(self.graph.ops[first:end])
-        halos: tuple[Halo, ...] = (
-            ("line-buffer", "recompute") if end - first > 1 else ("line-buffer",)
-        )
+        again = end - first > 1 and not region.sum_bytes  # sums count every row once
+        halos: tuple[Halo, ...] = ("line-buffer", "recompute") if again else ("line-buffer",)
         for halo in halos:
             for tile in row_tiles(region.rows):
                 schedule = row_schedule(region, tile, halo)
-                rows_bytes = held_bytes(schedule, True)
+                rows_bytes = held_bytes(schedule, True) + region.sum_bytes
                 fitting = [
                     (weights, rows_bytes + size)
                     for weights, size in self.weights_of(region)
@@ -250,17 +263,20 @@ class FusionPricer:
                     ops_j += count * piece.energy_j
                     ops_far += count * piece.far_bytes
         load, store = np.zeros(steps), np.zeros(steps)
-        for tensor, made_rows in zip(region.tensors, schedule.made, strict=True):
-            moved = made_rows.rows * tensor.row_bytes
+        for tensor, made_rows, size in zip(
+            region.tensors, schedule.made, stored_bytes(region), strict=True
+        ):
             if tensor.producer < 0:
-                load += moved
-            elif tensor.leaves or tensor.producer == len(region.ops) - 1:
-                store += moved
+                load += made_rows.rows * tensor.row_bytes
+            else:
+                store += made_rows.rows * size
         weight_bytes = math.fsum(op.weight_bytes for op in region.ops)
         once = weight_bytes if weights == "held" else 0.0
         if weights == "streamed" and self.takes_weights:  # else ops fetch them themselves
             load += weight_bytes
-        return self._played(ops_s, load, store, (ops_j, ops_far), once, len(region.ops))
+        return self._played(
+            ops_s, load, store, (ops_j, ops_far), once, len(region.ops), region.sum_bytes
+        )
 
     def _played(
         self,
@@ -270,17 +286,21 @@ class FusionPricer:
         ops: tuple[float, float],
         once: float,
         launches: int,
+        sums: float = 0.0,
     ) -> GroupCost:
-        """Play the steps of all samples: each step's ops beside the next one's loads."""
+        """Play the steps of all samples: each step's ops beside the next one's loads.
+
+        Weights that are held are loaded before all of them, and sums are stored behind them.
+        """
         batch, ops_j, ops_far = self.graph.batch, *ops
         ops_s = ops_s + (load + store) / self.near_rate  # loads and stores pass the level, too
         following = np.append(load[1:], load[0])
         steady = float(np.maximum(ops_s, (following + store) / self.far_rate).sum())
         following[-1] = 0.0
         last = float(np.maximum(ops_s, (following + store) / self.far_rate).sum())
-        begin_s = (once + float(load[0])) / self.far_rate
-        time_s = launches * self.launch_s + begin_s + (batch - 1) * steady + last
-        moved = once + batch * float((load + store).sum())
+        ends_s = (once + float(load[0]) + sums) / self.far_rate
+        time_s = launches * self.launch_s + ends_s + (batch - 1) * steady + last
+        moved = once + batch * float((load + store).sum()) + sums
         far_bytes = moved + batch * ops_far
         time_s = max(time_s, far_bytes / self.far_rate)
         energy_j = (
@@ -296,8 +316,23 @@ class FusionPricer:
         """Price an op on some rows, its operands on chip."""
         known = self._pieces.get((at, rows))
         if known is None:
-            cost = price_all((self._kind(at, rows),), self.device)[0]
-            known = self._pieces[at, rows] = self._of_cost(cost)
+            known = self._pieces[at, rows] = self._priced(self._kind(at, rows), at)
+        return known
+
+    def _priced(self, kind: Alike, at: int) -> FusedPiece:
+        """Price a piece; equal ones of other layers are priced once.
+
+        Sums are read from the level before what a piece adds is written there.
+        """
+        known = self._kinds.get(kind)
+        if known is None:
+            known = self._kinds[kind] = self._of_cost(price_all((kind,), self.device)[0])
+        op = self.graph.ops[at]
+        if sums := sum_bytes(op, self.graph):
+            time_s, energy_j, far_bytes = known
+            known = FusedPiece(
+                time_s + sums / self.near_rate, energy_j + sums * self.near_j, far_bytes
+            )
         return known
 
     def _kind(self, at: int, rows: int) -> Alike:
@@ -315,6 +350,26 @@ class FusionPricer:
         energy = op_energy_j(cost, self.device)
         far_bytes = cost.traffic_bytes.get(self.device.far_memory, 0.0)
         return FusedPiece(time_s, energy["total"] - energy["static"], far_bytes)
+
+
+def together(groups: Sequence[FusedGroup]) -> FusedGroup:
+    """Return groups that follow each other as one, which takes what they take together."""
+    first, last = groups[0], groups[-1]
+    cost = GroupCost(*(math.fsum(part) for part in zip(*(g.cost for g in groups), strict=True)))
+    flops = math.fsum(group.flops for group in groups)
+    held = max(group.held_bytes for group in groups)
+    return replace(first, end=last.end, held_bytes=held, flops=flops, cost=cost)
+
+
+def stored_bytes(region: FusedRegion) -> list[float]:
+    """Return the bytes that each row of each tensor of a region sends to the far memory.
+
+    What something outside reads, what the op writes besides, and results that nothing reads.
+    """
+    return [
+        tensor.beside_bytes + (tensor.row_bytes if tensor.leaves or not readers else 0.0)
+        for tensor, readers in zip(region.tensors, region.consumers, strict=True)
+    ]
 
 
 def row_tiles(rows: int) -> list[int]:

@@ -87,14 +87,30 @@ def row_schedule(region: FusedRegion, tile_rows: int, halo: Halo) -> RowSchedule
     consumers = region.consumers
     first = np.arange(0, region.rows, tile_rows)
     tiles = RowSpans(first, np.minimum(first + tile_rows, region.rows))
-    last = region.ops[-1].writes
-    made: dict[int, RowSpans] = {last: tiles}
-    # From the last op to the first: all that read a tensor are known before it is.
-    for t in sorted(range(len(sizes)), key=lambda t: -region.tensors[t].producer):
-        if t != last:
-            readers = [(window, made[region.ops[op].writes]) for op, window in consumers[t]]
-            again = halo == "recompute" and region.tensors[t].producer >= 0
-            made[t] = _recomputed(sizes[t], readers) if again else _once(sizes[t], readers)
+    made: dict[int, RowSpans] = {}
+    followers: dict[int, list[int]] = {}
+    for op in region.ops:
+        if op.follows >= 0:
+            followers.setdefault(op.follows, []).append(op.writes)
+    following = {t for each in followers.values() for t in each}
+    # From the last op to the first: all that read a tensor are known before it is. Sums take the
+    # rows of a tensor as it is made.
+    for t in sorted(
+        set(range(len(sizes))) - following,
+        key=lambda t: (t != region.last, -region.tensors[t].producer, t not in followers),
+    ):
+        readers = [
+            (window, made[region.ops[op].writes])
+            for op, window in consumers[t]
+            if region.ops[op].follows != t
+        ]
+        again = halo == "recompute" and region.tensors[t].producer >= 0
+        made[t] = (
+            tiles
+            if t == region.last
+            else (_recomputed(sizes[t], readers) if again else _once(sizes[t], readers))
+        )
+        made |= dict.fromkeys(followers.get(t, ()), made[t])
     return RowSchedule(
         region,
         halo,

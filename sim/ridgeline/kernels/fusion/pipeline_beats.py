@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from ridgeline.hardware.dies import DIE_LINKS
 from ridgeline.hardware.equal_parts import equal_part
 from ridgeline.kernels.cost import price_of_place
-from ridgeline.kernels.fusion.groups import FusionPricer, GroupCost, Weights
+from ridgeline.kernels.fusion.groups import FusionPricer, GroupCost, Weights, stored_bytes
 from ridgeline.kernels.fusion.line_buffers import RowSchedule, rows_until
 from ridgeline.kernels.fusion.regions import FusedRegion, Rows
 
@@ -93,11 +93,9 @@ class Cores:
     ) -> Callable[[float], GroupCost]:
         """Return the least cost of all allocations whose busiest core computes for some time."""
         whole, batch = self.whole, self.whole.graph.batch
-        last = len(region.ops) - 1
         moved = batch * math.fsum(
-            tensor.rows * tensor.row_bytes
-            for tensor in region.tensors
-            if tensor.producer < 0 or tensor.leaves or tensor.producer == last
+            tensor.rows * (tensor.row_bytes if tensor.producer < 0 else stored)
+            for tensor, stored in zip(region.tensors, stored_bytes(region), strict=True)
         )
         if whole.takes_weights:
             once = math.fsum(op.weight_bytes for op in region.ops)
@@ -282,6 +280,7 @@ class PipelineBeats:
                 busy_s[core, now] += op.weight_bytes / near_rate
             elif takes_weights:
                 load[core, 0] += op.weight_bytes
+        sizes = stored_bytes(schedule.region)
         for t, tensor in enumerate(schedule.region.tensors):
             moved = np.tile(schedule.made[t].rows * tensor.row_bytes, self.samples)
             if tensor.producer < 0:
@@ -291,9 +290,10 @@ class PipelineBeats:
                 continue
             producer, begun = self.cores[tensor.producer], _LOAD + self.depths[tensor.producer]
             now = slice(begun, begun + span)
-            if tensor.leaves or tensor.producer == len(self.cores) - 1:
-                store[producer, now] += moved
-                busy_s[producer, now] += moved / near_rate
+            if sizes[t]:
+                stored = np.tile(schedule.made[t].rows * sizes[t], self.samples)
+                store[producer, now] += stored
+                busy_s[producer, now] += stored / near_rate
             for core in self.readers[t] if self.on.dies is not None else ():
                 if core != producer:
                     sent = passes.sent.setdefault((producer, core), np.zeros(self.beats))

@@ -101,7 +101,7 @@ class PipelinedPricer:
         layers = layers_of(ops)
         number = max(layers) + 1
         region = self.whole.region(first, end) if number > max(1, self.fewer) else None
-        if region is None:
+        if region is None or region.sum_bytes:  # sums would be on the cores that make them
             return None
         found: FusedGroup | None = None
         for tile in row_tiles(region.rows):

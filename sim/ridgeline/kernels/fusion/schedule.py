@@ -1,12 +1,12 @@
 """Which layers of a network are fused: dynamic programming over where groups end.
 
 Groups are ops that follow each other in the graph. The best schedule of the first j ops is the best
-of the first i and one group of those between, over all i:
+of the first i and one group of those between, or a stretch of ops that are not fused, over all i:
 
-    best(j) = min over i < j of best(i) + group(i, j)
+    best(j) = min over i < j of best(i) + min(group(i, j), stretch(i, j))
 
-which is exact, since groups share nothing but the far memory. Every op by itself is one of the
-schedules, so that none is worse than layer by layer.
+which is exact, since groups and stretches share nothing but the far memory. Every op by itself, and
+the step as it runs without fusion, are among the schedules, so that none is worse than these.
 """
 
 from __future__ import annotations
@@ -16,11 +16,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast
 
+import numpy as np
+
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
-from ridgeline.kernels.fusion.groups import FusedGroup, FusionPricer, GroupCost
+from ridgeline.kernels.fusion.groups import FusedGroup, FusionPricer, GroupCost, together
 from ridgeline.kernels.fusion.pipelined import Incumbent, PipelinedPricer, Size, core_counts
+from ridgeline.kernels.fusion.training_order import fusing_order
 from ridgeline.units import show
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.inference_mode import inference_mode
@@ -47,6 +50,8 @@ class FusedSchedule:
         By group: why the op behind it is not in it.
     layer_by_layer
         What all ops take one after the other, operands in far memory.
+    kept_whole
+        The same where whole tensors stay on chip between ops, as far as they fit.
     """
 
     device: Device
@@ -57,11 +62,12 @@ class FusedSchedule:
     groups: tuple[FusedGroup, ...]
     ends: tuple[str, ...]
     layer_by_layer: GroupCost
+    kept_whole: GroupCost
 
     @property
     def total(self) -> GroupCost:
         """What all groups take together."""
-        return _sum([group.cost for group in self.groups])
+        return together(self.groups).cost
 
     def to_dict(self) -> dict[str, Any]:
         """Return the schedule as plain data; sizes in bytes, seconds, joules, FLOP."""
@@ -74,6 +80,7 @@ class FusedSchedule:
             "objective": self.objective,
             "total": self.total._asdict(),
             "layer_by_layer": self.layer_by_layer._asdict(),
+            "kept_whole": self.kept_whole._asdict(),
             "groups": [
                 {
                     "ops": [op.name for op in self.graph.ops[group.first : group.end]],
@@ -129,13 +136,14 @@ def fuse(
     precision: str = "fp32",
     objective: str = "time",
     longest: int = MOST_FUSED,
+    training: bool = False,
 ) -> FusedSchedule:
-    """Find which layers of a network in inference are computed together on a device.
+    """Find which layers of a network are computed together on a device.
 
     Parameters
     ----------
     model
-        A network, or a forward graph, which is taken as it is.
+        A network, or a graph, which is taken as it is.
     device
         A device, or its name or path. A level of it must keep tensors between ops.
     batch, precision
@@ -144,6 +152,9 @@ def fuse(
         What is least: "time", "energy" or "bytes" of far memory; ties by the others.
     longest
         Ops of a group, at most.
+    training
+        Whether a network is fused in a training step, else in inference. What the backward pass
+        reads is then written by the forward pass, once.
 
     Raises
     ------
@@ -160,7 +171,11 @@ def fuse(
     machine = load_device(device) if isinstance(device, str) else device
     graph = model
     if not isinstance(graph, Graph):
-        graph = inference_mode(graph.inference(batch, precision))
+        graph = (
+            fusing_order(graph.training(batch, precision))
+            if training
+            else inference_mode(graph.inference(batch, precision))
+        )
     pricer = FusionPricer(graph, machine)
     size = _SIZES[objective]
     counts = core_counts(machine)
@@ -177,7 +192,8 @@ def fuse(
         cast("Objective", objective),
         tuple(groups),
         tuple(_why(pricer, group, len(graph.ops), longest) for group in groups),
-        _sum([pricer.alone(at).cost for at in range(len(graph.ops))]),
+        together([pricer.alone(at, at + 1)[0] for at in range(len(graph.ops))]).cost,
+        together(pricer.alone(0, len(graph.ops))).cost,
     )
 
 
@@ -190,33 +206,36 @@ def _best(
     """Return the groups of the best schedule."""
     ops = len(pricer.graph.ops)
     best: list[Size] = [(0.0, 0.0, 0.0)]
-    last: list[FusedGroup | None] = [None]
-    for end in range(1, ops + 1):
-        found: list[tuple[Size, FusedGroup]] = []
+    last: list[list[FusedGroup]] = [[]]
+    for end, totals in enumerate(pricer.unfused.totals(), 1):
+        columns = np.array([size(GroupCost(*column)) for column in np.eye(totals.shape[1])]).T
+        sums = np.array(best) + totals @ columns.T
+        stretch = pricer.alone(int(np.lexsort(sums.T[::-1])[0]), end)
+        found = [(_after(best[stretch[0].first], size(together(stretch).cost)), stretch)]
         for first in range(max(0, end - longest), end):
-            options = [*pricer.groups(first, end)]
-            if end - first == 1:
-                options.append(pricer.alone(first))
-            for group in options:
-                more = size(group.cost)
-                sums = tuple(a + b for a, b in zip(best[first], more, strict=True))
-                found.append((cast("Size", sums), group))
+            found += [
+                (_after(best[first], size(group.cost)), [group])
+                for group in pricer.groups(first, end)
+            ]
         chosen = min(found, key=lambda each: each[0])
         for first in range(end - 2, max(0, end - longest) - 1, -1):
             for cores in pipelined:
                 known = Incumbent(size, best[first], chosen[0])
                 if (better := cores.best(first, end, known)) is not None:
-                    chosen = known.best, better
+                    chosen = known.best, [better]
         best.append(chosen[0])
         last.append(chosen[1])
     groups: list[FusedGroup] = []
     at = ops
     while at:
-        behind = last[at]
-        assert behind is not None
-        groups.append(behind)
-        at = behind.first
-    return groups[::-1]
+        groups = [*last[at], *groups]
+        at = last[at][0].first
+    return groups
+
+
+def _after(before: Size, more: Size) -> Size:
+    a, b, c = (x + y for x, y in zip(before, more, strict=True))
+    return a, b, c
 
 
 def _why(pricer: FusionPricer, group: FusedGroup, ops: int, longest: int) -> str:
@@ -238,7 +257,3 @@ def _why(pricer: FusionPricer, group: FusedGroup, ops: int, longest: int) -> str
             f"for {show(pricer.room_bytes, 'B')}"
         )
     return f"with {op.name} it is no better"
-
-
-def _sum(costs: list[GroupCost]) -> GroupCost:
-    return GroupCost(*(math.fsum(column) for column in zip(*costs, strict=True)))

@@ -23,9 +23,10 @@ from ridgeline.parallel.plan.resolved import resolved
 from ridgeline.parallel.plan.stack_choice import choose_stack
 from ridgeline.parallel.sharding.spatial import with_shared_images
 from ridgeline.software.stack import Stack
+from ridgeline.workload.files import load_network
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.liveness import MEMORY_KINDS, MemoryPlan, lifetimes, memory_entries
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.model import Model
 
 if TYPE_CHECKING:
     from ridgeline.hardware.device import Device
@@ -158,7 +159,7 @@ def memory(
     RidgelineError
         If the plan divides the model over devices, or something in it is unknown.
     """
-    model = load_model(model) if isinstance(model, str) else model
+    model = load_network(model) if isinstance(model, str) else model
     plan = resolved(plan, choose_stack(software, model).stack, None, model)
     wide = plan.widest()
     divided = [f"{name}={getattr(wide, name)}" for name in _DISTRIBUTED if getattr(wide, name) > 1]

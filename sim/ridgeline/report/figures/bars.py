@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ridgeline.report.result import Result
 
 
-@figure(height_in=3.3, left_in=1.62, top_in=0.4, bottom_in=1.05)
+@figure("time", height_in=3.3, left_in=1.62, top_in=0.4, bottom_in=1.05)
 def time(result: Result, ax: Axes) -> str:
     """Draw where the wall clock of a step goes: one bar for each part of ``time_s``."""
     _bars(ax, result.time_s, "s", "time on the critical rank")
@@ -34,7 +34,7 @@ def time(result: Result, ax: Axes) -> str:
     return "" if result.manifest["io_modelled"] else "Reading of input is not modelled."
 
 
-@figure(height_in=3.3, left_in=0.85, top_in=0.4, bottom_in=1.05)
+@figure("energy", height_in=3.3, left_in=0.85, top_in=0.4, bottom_in=1.05)
 def energy(result: Result, ax: Axes) -> str:
     """Draw where the energy of a step goes: one bar for each part of ``energy_j``."""
     _bars(ax, result.energy_j, "J", "energy of all devices in use")

@@ -35,7 +35,7 @@ _LABELLED = 24  # layers up to which each has its name
 _PASSES = (Pass.FORWARD, Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT)
 
 
-@figure(height_in=3.0, left_in=1.5, top_in=0.6, bottom_in=1.05)
+@figure("tornado", height_in=3.0, left_in=1.5, top_in=0.6, bottom_in=1.05)
 def tornado(result: Result, ax: Axes) -> str:
     """Draw how a step's time changes with twice and with half of each resource."""
     found = sensitivity(result)[:_SHOWN]
@@ -113,7 +113,7 @@ def busy(result: Result) -> LayerUtilization:
     return LayerUtilization(tuple(times), share, np.array(list(times.values())))
 
 
-@figure(height_in=2.75, left_in=1.15, top_in=0.75, bottom_in=1.1)
+@figure("utilisation", height_in=2.75, left_in=1.15, top_in=0.75, bottom_in=1.1)
 def utilisation(result: Result, ax: Axes) -> str:
     """Draw how busy the arithmetic is in each layer and pass, a column a layer."""
     found = busy(result)

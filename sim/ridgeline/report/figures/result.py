@@ -13,7 +13,7 @@ from ridgeline.report.figures.effects import tornado, utilisation
 from ridgeline.report.figures.links import topology
 from ridgeline.report.figures.roofline import roofline
 from ridgeline.report.figures.steps import memory, power, timeline
-from ridgeline.report.figures.style import METADATA, FigureFunction, saving
+from ridgeline.report.figures.style import FIGURES, METADATA, FigureFunction, saving
 from ridgeline.report.figures.themes import THEMES, theme
 from ridgeline.report.files import replacing
 
@@ -39,18 +39,6 @@ __all__ = [
     "utilisation",
 ]
 
-FIGURES: Mapping[str, FigureFunction] = MappingProxyType(
-    {
-        "roofline": roofline,
-        "timeline": timeline,
-        "energy": energy,
-        "time": time,
-        "memory": memory,
-        "power": power,
-        "tornado": tornado,
-        "utilisation": utilisation,
-    }
-)
 PICTURES: Mapping[str, FigureFunction] = MappingProxyType({"topology": topology})
 """Without axes that measure anything."""
 
@@ -63,13 +51,14 @@ def draw(kind: str, result: Result, ax: Axes | None = None, look: str | None = N
     RidgelineError
         If there is no such figure.
     """
-    known = {**FIGURES, **PICTURES}
-    if kind not in known:
+    drawn = PICTURES.get(kind) or FIGURES.find(kind)
+    if drawn is None:
+        known = [*FIGURES, *PICTURES]
         raise RidgelineError(
             f"there is no figure {kind!r}{nearest(kind, known)} (there are: {', '.join(known)})"
         )
     with theme(look):
-        return known[kind](result, ax)
+        return drawn(result, ax)
 
 
 def save(drawn: Axes | Figure, path: str | Path) -> None:

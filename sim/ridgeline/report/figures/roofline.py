@@ -65,7 +65,7 @@ def points(result: Result) -> list[RooflinePoint]:
     return found
 
 
-@figure(height_in=4.4, left_in=0.72, top_in=0.62, bottom_in=1.22)
+@figure("roofline", height_in=4.4, left_in=0.72, top_in=0.62, bottom_in=1.22)
 def roofline(result: Result, ax: Axes) -> str:
     """Draw FLOP/s over arithmetic intensity: roofs, memory slopes, and the ops of the step."""
     device = result.details.cluster.device

@@ -40,7 +40,7 @@ _FEW = 150  # tasks of a stream that are parted from each other; more would be a
 _WIDE = 1 / 250  # of the step: the least task that is parted from the one before
 
 
-@figure(height_in=2.9, left_in=0.85, top_in=0.8, bottom_in=0.98)
+@figure("timeline", height_in=2.9, left_in=0.85, top_in=0.8, bottom_in=0.98)
 def timeline(result: Result, ax: Axes) -> str:
     """Draw what runs when on each stream of the rank that finishes last, coloured by pass.
 
@@ -122,7 +122,7 @@ def _spans(played: Timeline, stream: int, *, collectives: bool) -> Floats:
     return np.stack((played.start_s[chosen], played.end_s[chosen]), axis=1)
 
 
-@figure(height_in=3.5, left_in=0.7, top_in=0.62, bottom_in=1.1)
+@figure("memory", height_in=3.5, left_in=0.7, top_in=0.62, bottom_in=1.1)
 def memory(result: Result, ax: Axes) -> str:
     """Draw the memory of the fullest rank over a step, by kind, below the capacity."""
     played = result.details.timeline
@@ -232,7 +232,7 @@ def _inside(moments: Floats, intervals: Floats) -> npt.NDArray[np.bool_]:
     return started > ended
 
 
-@figure(height_in=3.5, left_in=0.7, top_in=0.62, bottom_in=1.1)
+@figure("power", height_in=3.5, left_in=0.7, top_in=0.62, bottom_in=1.1)
 def power(result: Result, ax: Axes) -> str:
     """Draw the mean power of a device over a step, below its limit."""
     details, played = result.details, result.details.timeline

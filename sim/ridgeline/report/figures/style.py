@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ridgeline.parallel.emit.host_launches import ISSUE
 from ridgeline.parallel.lower import COLLECTIVE
+from ridgeline.registry import Registry, takes
 from ridgeline.report.figures.themes import chosen
 from ridgeline.workload.graph import Pass
 
@@ -96,13 +97,26 @@ class FigureFunction(Protocol):
     def __call__(self, result: Result, ax: Axes | None = None) -> Axes: ...  # noqa: D102
 
 
+FIGURES: Registry[str, FigureFunction] = Registry("figure of a result", "ridgeline.report.figures")
+"""Figures of one result by name."""
+
+
 def figure(
-    height_in: float, left_in: float, top_in: float, bottom_in: float
+    name: str,
+    *,
+    height_in: float = 3.3,
+    left_in: float = 1.1,
+    top_in: float = 0.75,
+    bottom_in: float = 1.05,
 ) -> Callable[[Callable[[Result, Axes], str]], FigureFunction]:
-    """Make a figure function of one that draws and returns a caption: add axes, theme and stamp.
+    """Return a decorator that registers a figure: the function draws and returns a caption.
+
+    Axes, theme and stamp are added.
 
     Parameters
     ----------
+    name
+        What ``ridgeline plot`` and `Result.plot` call it.
     height_in
         Height of the figure, if it has to be made, in inches.
     left_in
@@ -111,17 +125,24 @@ def figure(
         Space for title and legend, in inches.
     bottom_in
         Space for the label of its horizontal axis, caption and stamp, in inches.
+
+    Raises
+    ------
+    RidgelineError
+        If the name is taken, or the function takes other parameters; by the decorator.
     """
 
-    def decorate(draw: Callable[[Result, Axes], str]) -> FigureFunction:
+    def put(draw: Callable[[Result, Axes], str]) -> FigureFunction:
+        takes(draw, f"figure {name!r}", "result", "ax")
+
         @functools.wraps(draw)
         def drawn(result: Result, ax: Axes | None = None) -> Axes:
             space = (height_in, left_in, top_in, bottom_in)
             return sheet(space, lambda axes: draw(result, axes), stamp_text(result), ax)
 
-        return drawn
+        return FIGURES.register(name)(drawn)
 
-    return decorate
+    return put
 
 
 def themed() -> Any:

@@ -29,7 +29,7 @@ from ridgeline.study.import_rows.runs import CatalogueStep, grown, machine_for, 
 from ridgeline.study.relative import EFFICIENCY
 from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.study.written_fields import plan_text, written
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_network
 
 READS = (
     "model", "accelerator", "n_accel", "nodes", "interconnect", "batch", "epochs", "precision",
@@ -155,7 +155,7 @@ def _network(row: MeasuredRow) -> str:
     model = find_name("models", row.text("model"))
     if model is None:
         raise RidgelineError(f"no description of the network {row.text('model')}")
-    image = load_model(model).description.get("image")
+    image = load_network(model).description.get("image")
     if not image or min(image["height"], image["width"]) < _SMALLEST:
         raise RidgelineError(f"{row.text('model')} is known as {model}, no network for photographs")
     return model
@@ -285,7 +285,7 @@ def _grouped(pattern: str, model: str, devices: int, batch: int) -> str:
     """
     if not pattern:
         return ""
-    widths = (layer.get("features") or 0 for layer in load_model(model).description["layers"])
+    widths = (layer.get("features") or 0 for layer in load_network(model).description["layers"])
     best = math.sqrt(devices * batch / max(widths))
     able = (n for n in range(1, devices + 1) if devices % n == 0)
     groups = min(able, key=lambda n: abs(math.log(n / best)))

@@ -17,7 +17,8 @@ from ridgeline.software.load import load_software
 from ridgeline.software.stack import Stack
 from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.study.written_fields import plan_text, written
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.files import load_network
+from ridgeline.workload.model import Model
 
 UNSTATED = "unstated"
 """The stack of programs that are not known."""
@@ -129,7 +130,7 @@ def stack_of(name: str) -> Stack:
 @lru_cache(maxsize=1024)
 def loaded(name: str, fields: tuple[tuple[str, Any], ...] = ()) -> Model:
     """Load a network once."""
-    return load_model(name, dict(fields))
+    return load_network(name, dict(fields))
 
 
 _machines: dict[tuple[str, str], Cluster] = {}

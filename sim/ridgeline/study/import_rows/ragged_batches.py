@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_network
 
 _NODES, _TAIL = 4001, 8.0  # of the integrals over a normal distribution, in standard deviations
 
@@ -59,6 +59,6 @@ def of_two_languages(network: str, deviation: float) -> float:
 def _share_of_source(network: str) -> float:
     """Return the share of the work that is in proportion to the source's length."""
     whole, least = (
-        load_model(network, fields).training(1, "fp32").flops() for fields in ({}, {"source": 1})
+        load_network(network, fields).training(1, "fp32").flops() for fields in ({}, {"source": 1})
     )
     return 1.0 - float(least) / float(whole)

@@ -86,7 +86,6 @@ class _Setting:
     """What all jobs of a file have in common, and where each of them is."""
 
     file: JobFile
-    device: Device
     sound: Cluster
     jobs: list[OneJob]
     topology: Topology
@@ -105,7 +104,7 @@ def _setting(asked: Asked) -> _Setting:
     topology = _fabric(file, cluster, jobs, sum(plan.devices for plan in plans))
     places = _placed(topology, jobs, [plan.devices for plan in plans], file.seed)
     sound = cluster.model_copy(update={"faults": ()})
-    return _Setting(file, cluster.device, sound, jobs, topology, places, _Fabric(topology))
+    return _Setting(file, sound, jobs, topology, places, _Fabric(topology))
 
 
 def fabric_name(asked: Asked) -> str:
@@ -123,7 +122,23 @@ def _step(of: OfJob) -> PlayedStep:
     """Lower the step of a job."""
     setting, number = _setting(of.asked), of.number
     seen = seen_by(setting.topology, setting.places[number])
-    return _lowered(setting.jobs[number], setting.sound, seen)
+    return _lowered(setting.jobs[number], _cluster_of(setting, number), seen)
+
+
+def _cluster_of(setting: _Setting, number: int) -> Cluster:
+    """Return the cluster as a job sees it: its ranks are on the devices that it has."""
+    cluster, ranks = setting.sound, setting.places[number]
+    if not cluster.is_mixed:
+        return cluster
+    every = cluster.devices_of(max(ranks) + 1)
+    devices = tuple(every[rank] for rank in ranks)
+    nodes = cluster.nodes_of(ranks[0] + 1)[-1]
+    fields = {
+        "nodes": nodes.model_copy(update={"devices": devices[0]}),
+        "groups": (),
+        "drawn_devices": devices if any(one != devices[0] for one in devices) else (),
+    }
+    return cluster.model_copy(update=fields)
 
 
 def passed(of: OfJob) -> Passed:
@@ -162,7 +177,14 @@ def play_component(of: OfComponent) -> Part:
         until_s *= 2
     results = tuple(
         _job_result(
-            job, setting.places[number], step, program, one, played.part(i), fabric, setting.device
+            job,
+            setting.places[number],
+            step,
+            program,
+            one,
+            played.part(i),
+            fabric,
+            _cluster_of(setting, number).device,
         )
         for i, (job, number, step, program, one) in enumerate(
             zip(jobs, of.numbers, steps, programs, alone, strict=True)
@@ -185,11 +207,6 @@ def play_component(of: OfComponent) -> Part:
 
 
 def _check(cluster: Cluster) -> None:
-    if cluster.is_mixed:
-        raise ConfigError(
-            f"{cluster.name} has devices of several kinds; jobs are simulated on those of one kind",
-            field="cluster",
-        )
     faults = read_faults(cluster.faults)
     if faults.slow or faults.jitter:
         raise ConfigError(

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 
+from ridgeline.registry import Registry, takes
 from ridgeline.study.launch.job import LaunchJob
 from ridgeline.study.launch.sources import LaunchSource
 
 Read = Callable[[LaunchSource], LaunchJob]
-_READERS: dict[str, Reader] = {}
 
 
 @dataclass(frozen=True)
@@ -38,24 +36,35 @@ class Reader:
     choices: Callable[[LaunchSource], tuple[str, ...]] = lambda _: ()
 
 
+READERS: Registry[str, Reader] = Registry(
+    "reader of launch files", "ridgeline.study.launch.readers", Reader
+)
+"""All readers by the name of their framework."""
+
+
 def reader(
     name: str,
     recognises: Callable[[str, str], float],
     choices: Callable[[LaunchSource], tuple[str, ...]] = lambda _: (),
 ) -> Callable[[Read], Read]:
-    """Register a function as the reader of a framework."""
+    """Return a decorator that registers a function as the reader of a framework.
 
-    def register(read: Read) -> Read:
-        _READERS[name] = Reader(name, recognises, read, choices)
+    Raises
+    ------
+    RidgelineError
+        If the name is taken, or a function takes other parameters; by the decorator.
+    """
+
+    def put(read: Read) -> Read:
+        takes(read, f"reader of launch files {name!r}", "source")
+        takes(recognises, f"reader of launch files {name!r}: recognises", "text", "ending")
+        READERS.register(name)(Reader(name, recognises, read, choices))
         return read
 
-    return register
+    return put
 
 
 @cache
 def known_readers() -> Mapping[str, Reader]:
-    """Return all readers by the name of their framework."""
-    folder = import_module("ridgeline.study.launch.readers")
-    for module in pkgutil.iter_modules(folder.__path__):
-        import_module(f"{folder.__name__}.{module.name}")
-    return dict(sorted(_READERS.items()))
+    """Return all readers by the name of their framework, sorted."""
+    return {name: READERS[name] for name in sorted(READERS)}

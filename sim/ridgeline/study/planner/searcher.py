@@ -36,7 +36,8 @@ from ridgeline.study.planner.space import (
 )
 from ridgeline.study.planner.stage_bounds import StageBounds, spread, staged
 from ridgeline.study.planner.step_bound import RankShares
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.files import load_network
+from ridgeline.workload.model import Model
 
 Messages = dict[tuple[int, int], tuple[float, float]]
 """Latency and seconds a byte of a message from one stage to another."""
@@ -391,7 +392,7 @@ def searcher(
         If the cluster has too few devices, or no price for the objective cost, or if the stack
         cannot run the model there.
     """
-    model = load_model(model) if isinstance(model, str) else model
+    model = load_network(model) if isinstance(model, str) else model
     cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
     if not 1 <= devices <= cluster.max_devices:
         raise ConfigError(

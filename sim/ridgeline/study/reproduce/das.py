@@ -16,8 +16,8 @@ from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.programs import program, software_note
 from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction, printed
+from ridgeline.workload.files import load_network
 from ridgeline.workload.graph import Conv
-from ridgeline.workload.model import load_model
 
 CLUSTER = "cori-haswell-aries"
 _BATCH = 4  # images a node, as at 256 on 64 and at 512 on 128
@@ -70,7 +70,7 @@ def reproduce(software: str | None = None) -> Reproduction:
 
 def _balances() -> Iterator[ReproducedFigure]:
     """FLOPs of a convolution's three passes over the bytes of its gradient, from the graph."""
-    graph = load_model("vgg-a").training(_BATCH, "fp32")
+    graph = load_network("vgg-a").training(_BATCH, "fp32")
     layers = list(dict.fromkeys(op.layer for op in graph.ops if isinstance(op.loops, Conv)))
     for layer in layers[1:]:  # the first needs no gradient of the image
         passes = [op for op in graph.ops if op.layer == layer and op.loops is not None]
@@ -160,14 +160,14 @@ def nodes() -> Cluster:
 def one_node_s(model: str, batch: int, software: str | None = None) -> float:
     """Time of a step on one node."""
     plan = Plan(global_batch=batch)
-    return simulate(load_model(model), nodes(), plan, software=program(software)).step_time_s
+    return simulate(load_network(model), nodes(), plan, software=program(software)).step_time_s
 
 
 def _speed_ups(software: str | None) -> Iterator[ReproducedFigure]:
     stack = program(software)
     for model, title, count, batch, published, tolerance in _SPEED_UPS:
         plan = Plan(global_batch=batch, data=count, zero_stage=1)
-        many = simulate(load_model(model), nodes(), plan, software=stack).step_time_s
+        many = simulate(load_network(model), nodes(), plan, software=stack).step_time_s
         yield printed(
             "speed-up on Aries, strong scaling",
             f"{title}, {count} nodes, batch {batch}",
@@ -179,7 +179,7 @@ def _speed_ups(software: str | None) -> Iterator[ReproducedFigure]:
     for model, title, count, batch, published, tolerance in _IN_GROUPS:
         groups = best_groups(count, batch, _IFM)
         plan = Plan(global_batch=batch, data=count, zero_stage=1, layers=f"fc*:data={groups}")
-        many = simulate(load_model(model), nodes(), plan, software=stack).step_time_s
+        many = simulate(load_network(model), nodes(), plan, software=stack).step_time_s
         yield printed(
             "speed-up on Aries, fully connected layers in groups",
             f"{title}, {count} nodes, {groups} groups, batch {batch}",

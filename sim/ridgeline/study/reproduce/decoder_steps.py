@@ -11,7 +11,8 @@ from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.programs import program
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.files import load_network
+from ridgeline.workload.model import Model
 
 _RECOMPUTE = {"full": "full", "attn_only": "selective", "none": "none"}
 _22B = {"layers": 48, "attention.heads": 64, "title": "Megatron GPT 22 B"}
@@ -21,7 +22,7 @@ _22B = {"layers": 48, "attention.heads": 64, "title": "Megatron GPT 22 B"}
 @lru_cache(maxsize=8)
 def decoder(name: str) -> Model:
     """Load a model of the catalogue, or the 22 B one, which is a change of one."""
-    return load_model("megatron-18b", _22B) if name == "megatron-22b" else load_model(name)
+    return load_network("megatron-18b", _22B) if name == "megatron-22b" else load_network(name)
 
 
 @lru_cache(maxsize=4)

@@ -9,7 +9,7 @@ from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.programs import program, software_note
 from ridgeline.study.reproduce.table import FittedConstant, ReproducedFigure, Reproduction
-from ridgeline.workload.model import load_model
+from ridgeline.workload.files import load_network
 
 CLUSTER = "big-basin-p100-50gbe"
 _IMAGES = 32  # of a device
@@ -29,7 +29,7 @@ def reproduce(software: str | None = None) -> Reproduction:
     kept, slow_kept = (
         step_s(_SERVER, rate, software) / step_s(256, rate, software) for rate in (1.0, _SLOWER)
     )
-    parameters = load_model("resnet50").training(1, "fp32").parameters
+    parameters = load_network("resnet50").training(1, "fp32").parameters
     rows = (
         _row("more step time on 352 devices than on 8", 0.12, rise, rise, points=_POINTS),
         _row("  with the device slowed to the published step", 0.12, slow_rise, None),
@@ -90,7 +90,7 @@ def step_s(devices: int, rate: float, software: str | None = None) -> float:
     }
     cluster = load_cluster(CLUSTER, slower if rate != 1.0 else None)
     plan = Plan(global_batch=_IMAGES * devices, data=devices, precision="fp32")
-    return simulate(load_model("resnet50"), cluster, plan, software=program(software)).step_time_s
+    return simulate(load_network("resnet50"), cluster, plan, software=program(software)).step_time_s
 
 
 def _row(

@@ -10,7 +10,8 @@ from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.programs import program, software_note
 from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction, printed
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.files import load_network
+from ridgeline.workload.model import Model
 
 _STAGES = (2, 4, 8)
 _TABLE_2 = {1: (1.0, 1.07, 1.3), 4: (1.7, 3.2, 4.8), 32: (1.8, 3.4, 6.3)}
@@ -97,7 +98,7 @@ def _table_3(software: str | None) -> Iterator[ReproducedFigure]:
 
 @lru_cache(maxsize=1)
 def _transformer() -> Model:
-    return load_model("gpt2-xl", _SIZE)
+    return load_network("gpt2-xl", _SIZE)
 
 
 @lru_cache(maxsize=32)

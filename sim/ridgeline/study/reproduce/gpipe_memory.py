@@ -7,9 +7,9 @@ from importlib import resources
 
 from ridgeline.parallel.memory.liveness_profile import held_bytes
 from ridgeline.study.reproduce.table import FittedConstant, ReproducedFigure, Reproduction
+from ridgeline.workload.files import load_network
 from ridgeline.workload.graph import Graph, Role
 from ridgeline.workload.liveness import MEMORY_KINDS
-from ridgeline.workload.model import load_model
 
 _GB = 1e9
 _MICRO_BATCHES = 4
@@ -52,7 +52,7 @@ def reproduce() -> Reproduction:
 
 def _graph(line: dict[str, str]) -> Graph:
     size = {"layers": int(line["layers"]), "filters": int(line["filters"])}
-    return load_model("amoebanet-d", size).training(1)
+    return load_network("amoebanet-d", size).training(1)
 
 
 def _bytes_a_parameter(graph: Graph) -> float:

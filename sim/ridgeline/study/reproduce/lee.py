@@ -15,8 +15,9 @@ from ridgeline.simulation import simulate
 from ridgeline.study.reproduce.das import nodes, one_node_s
 from ridgeline.study.reproduce.programs import program, software_note
 from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
+from ridgeline.workload.files import load_network
 from ridgeline.workload.graph import Conv, Gemm, Pass
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.model import Model
 
 _NODES = 128
 _PUBLISHED = ((256, 62.97), (512, 77.97))
@@ -74,7 +75,7 @@ def reproduce(software: str | None = None) -> Reproduction:
 
 def _summed_s(batch: int, sharding: int, software: str | None) -> float:
     plan = Plan(global_batch=batch, data=_NODES, zero_stage=sharding)
-    return simulate(load_model("vgg-a"), nodes(), plan, software=program(software)).step_time_s
+    return simulate(load_network("vgg-a"), nodes(), plan, software=program(software)).step_time_s
 
 
 def gathered_s(batch: int, software: str | None = None) -> float:
@@ -86,11 +87,11 @@ def gathered_s(batch: int, software: str | None = None) -> float:
 
 def _convolutions() -> Model:
     """Return VGG-A with one output instead of its classifier."""
-    layers = load_model("vgg-a").network.model_dump()["layers"]
+    layers = load_network("vgg-a").network.model_dump()["layers"]
     first = next(i for i, layer in enumerate(layers) if layer["layer"] == "linear")
     kept = [{k: v for k, v in layer.items() if v is not None} for layer in layers[:first]]
     out = {"layer": "linear", "name": "out", "features": 1}
-    return load_model("vgg-a", {"layers": [*kept, out], "published": {}})
+    return load_network("vgg-a", {"layers": [*kept, out], "published": {}})
 
 
 def _classifier_s(batch: int) -> float:
@@ -99,7 +100,7 @@ def _classifier_s(batch: int) -> float:
     far = device.memory[device.far_memory]
     assert far.bandwidth is not None
     total = 0.0
-    graph = load_model("vgg-a").training(share, "fp32")
+    graph = load_network("vgg-a").training(share, "fp32")
     for op in graph.ops:
         if op.loops is None or isinstance(op.loops, Conv):
             continue

@@ -23,8 +23,8 @@ from ridgeline.kernels.pricing import price
 from ridgeline.parallel.partition.chain import units
 from ridgeline.parallel.partition.partition_dp import StageLayers, balance_replicated
 from ridgeline.study.reproduce.table import FittedConstant, ReproducedFigure, Reproduction
+from ridgeline.workload.files import load_network
 from ridgeline.workload.graph import Pass, Role
-from ridgeline.workload.model import load_model
 
 _BATCH = 32
 _MODEL = "vgg16"
@@ -98,7 +98,7 @@ class PipeDreamChain:
 
 def chain(model: str, device: str) -> PipeDreamChain:
     """Price the layers of a network on a device."""
-    graph, board = load_model(model).training(_BATCH, "fp32"), load_device(device)
+    graph, board = load_network(model).training(_BATCH, "fp32"), load_device(device)
     layers = units(graph)
     return PipeDreamChain(
         time_s=tuple(

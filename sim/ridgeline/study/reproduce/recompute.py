@@ -9,8 +9,8 @@ from importlib import resources
 from ridgeline.parallel.checkpointing.blocks import Block, forward_blocks, forward_ops
 from ridgeline.parallel.checkpointing.ops import recompute_blocks
 from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
+from ridgeline.workload.files import load_network
 from ridgeline.workload.graph import FORMAT_BYTES, Graph, Pass, Role
-from ridgeline.workload.model import load_model
 
 _NETWORKS = ("resnet50", "resnet101", "resnet152")
 _BATCH = 16
@@ -47,7 +47,7 @@ def _published() -> dict[str, float]:
 
 
 def _network(name: str, slide: dict[str, float]) -> Iterator[ReproducedFigure]:
-    graph = load_model(name).training(_BATCH, "fp16-mixed")
+    graph = load_network(name).training(_BATCH, "fp16-mixed")
     blocks = forward_blocks(graph)
     stem = tuple(i for i in forward_ops(graph) if i < blocks[0][0])
     changed = recompute_blocks(graph, (stem, *blocks))
@@ -61,7 +61,7 @@ def _network(name: str, slide: dict[str, float]) -> Iterator[ReproducedFigure]:
         ("compute, last convolutions done again", slide["compute"], whole, None),
     ):
         yield ReproducedFigure(
-            group=load_model(name).title,
+            group=load_network(name).title,
             quantity=quantity,
             unit="",
             published=(published, published),

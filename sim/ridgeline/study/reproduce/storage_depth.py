@@ -8,8 +8,9 @@ from collections.abc import Iterator, Sequence
 from ridgeline.parallel.partition.chain import units
 from ridgeline.parallel.schedule import SCHEDULES
 from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
+from ridgeline.workload.files import load_network
 from ridgeline.workload.graph import Graph, Pass, Role
-from ridgeline.workload.model import Model, load_model
+from ridgeline.workload.model import Model
 
 _WIDTH = 500
 _LAYERS = (8, 16, 32, 64, 128)
@@ -21,9 +22,10 @@ _TOLERANCE = 0.1
 def reproduce() -> Reproduction:
     """Fit the exponent of storage against depth, of two families and two ways to train."""
     perceptrons = [
-        load_model("mlp", {"widths": [*(_WIDTH for _ in range(layers)), 10]}) for layers in _LAYERS
+        load_network("mlp", {"widths": [*(_WIDTH for _ in range(layers)), 10]})
+        for layers in _LAYERS
     ]
-    residual = [load_model(name) for name in _CIFAR]
+    residual = [load_network(name) for name in _CIFAR]
     depths = [float(name.rpartition("-")[2]) for name in _CIFAR]
     return Reproduction(
         name="storage-depth",

@@ -11,9 +11,9 @@ from ridgeline.kernels.cudnn_fp32_conv import Library, workspace_bytes
 from ridgeline.parallel.checkpointing.offload import with_offload
 from ridgeline.parallel.memory.static_allocation import AtOnce, at_once
 from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
+from ridgeline.workload.files import load_network
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.liveness import peak
-from ridgeline.workload.model import load_model
 from ridgeline.workload.optimizers import find
 
 _GB = 1e9
@@ -77,7 +77,7 @@ def _row(
 def _vgg16(paper: dict[tuple[str, str], float]) -> Iterator[ReproducedFigure]:
     for batch in (256, 128):
         group, needed = f"VGG-16, batch {batch}", paper[f"VGG-16 {batch}", "needed_gb"]
-        graph = load_model("vgg16").training(batch, "fp32", find("sgd"))
+        graph = load_network("vgg16").training(batch, "fp32", find("sgd"))
         baseline = _baseline(graph)
         promised = 0.05 if batch == 256 else None
         yield _row(group, "needed, at once, GB", needed, baseline.total / _GB, promised)
@@ -98,7 +98,7 @@ def _vgg16(paper: dict[tuple[str, str], float]) -> Iterator[ReproducedFigure]:
 
 def _vgg416(paper: dict[tuple[str, str], float]) -> Iterator[ReproducedFigure]:
     group, needed = "VGG-416, batch 32", paper["VGG-416 32", "needed_gb"]
-    graph = load_model("vgg416").training(32, "fp32", find("sgd"))
+    graph = load_network("vgg416").training(32, "fp32", find("sgd"))
     baseline = _baseline(graph)
     bare = baseline.total - baseline.workspace
     yield _row(group, "needed, by liveness, GB", needed, peak(graph).total / _GB, 0.03)

@@ -4,13 +4,14 @@ Tables of measured calls (`measured`) have products of PyTorch (``op`` linear or
 frameworks, in whose narrow formats the activations are quantised first.
 """
 
+import math
 from collections.abc import Iterable, Iterator
 
 from ridgeline.kernels.kernel_price import Repetition
 from ridgeline.study.validate import kernels, measured
 from ridgeline.study.validate.measured import LeastTimes, MeasuredCall
 from ridgeline.study.validate.outcome import Outcome, Skipped
-from ridgeline.study.validate.product_ways import product_way
+from ridgeline.study.validate.product_ways import BLOCK, product_way
 from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.kernel_graphs import linear_graph, product_formats
 
@@ -47,7 +48,7 @@ def call(row: MeasuredRow) -> MeasuredCall | None:
     device = row.text("device_key")
     words = f"gemm {m} {n} {k}" + (f" --batch {batch}" if batch > 1 else "")
     command = f"ridgeline {words} --device {device} --format {name} --quantity time_s"
-    way = product_way(row.text("framework"), name, measured.library_named(device))
+    way = product_way(row.text("framework"), name, measured.library_named(device), m)
     return MeasuredCall(
         linear_graph(m, n, k, formats, batch=batch),
         op,
@@ -57,5 +58,13 @@ def call(row: MeasuredRow) -> MeasuredCall | None:
         measured.from_neusight(row, _OPERATORS[op]),
         measured.start_of(row, "gemm", f"{name} {op}" if measured.host_launch_s(row) else name),
         repeated=Repetition(WARM_SHARE, way.weights),
-        least=LeastTimes(m, way.row_s, k * way.k_s),
+        least=LeastTimes(
+            m,
+            way.row_s,
+            number_s=k * way.element_s,
+            sum_s=k * way.k_s,
+            blocks=math.ceil(m / BLOCK) * math.ceil(n / BLOCK),
+            block_flops=2.0 * BLOCK * BLOCK * k,
+            share=way.share,
+        ),
     )

@@ -13,6 +13,7 @@ a kernel is in them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
@@ -26,6 +27,7 @@ from ridgeline.kernels.kernel_price import (
     REPEATED,
     KernelPrice,
     Repetition,
+    matrix_rate,
     price_kernels,
 )
 from ridgeline.kernels.library.kernel_model import LibraryCall
@@ -63,23 +65,47 @@ class LeastTimes:
     rows, row_s
         Rows of the activations, and the time of one on one processor in the kernel that quantises
         them; 0: it is bound by its bytes alone.
+    number_s
+        Time of the numbers of a row in one block of threads of that kernel, a block a processor.
     sum_s
-        The longest sum over k that one block of threads adds up.
+        The least time of a sum over k in one block of threads.
+    blocks
+        Outputs that blocks of threads add up, each over all of k, as many at a time as there are
+        processors.
+    block_flops, share
+        FLOPs of a block, and the share of a processor's peak that it reaches; 0: `sum_s` alone.
     """
 
     rows: int = 0
     row_s: float = 0.0
+    number_s: float = 0.0
     sum_s: float = 0.0
+    blocks: int = 1
+    block_flops: float = 0.0
+    share: float = 0.0
 
     def more_of_rows_s(self, graph: Graph, device: Device) -> float:
         """Time of the rows beyond that of their bytes."""
-        if not self.row_s:
+        if not self.row_s and not self.number_s:
             return 0.0
         first, far = graph.ops[0], device.memory[device.far_memory].bandwidth
         assert far is not None
         bytes_s = sum(graph.tensors[name].bytes for name in (*first.inputs, *first.outputs))
-        processors = next(iter(device.memory.values())).instances.value
-        return max(0.0, self.rows * self.row_s / processors - bytes_s / far.value)
+        each = self.rows / _processors(device)
+        rows_s = each * self.row_s + math.ceil(each) * self.number_s
+        return max(0.0, rows_s - bytes_s / far.value)
+
+    def sums_s(self, graph: Graph, device: Device) -> float:
+        """Time of all sums, round by round of blocks."""
+        block_s = self.sum_s
+        if self.share:
+            rate = matrix_rate(graph.ops[-1], graph, device) / _processors(device)
+            block_s = max(block_s, self.block_flops / (self.share * rate))
+        return math.ceil(self.blocks / _processors(device)) * block_s
+
+
+def _processors(device: Device) -> int:
+    return next(iter(device.memory.values())).instances.value
 
 
 NO_LEAST = LeastTimes()
@@ -170,7 +196,8 @@ class PricedRow:
         """Time of the ops of the call."""
         least = self.call.least
         more_s = least.more_of_rows_s(self.call.graph, self.machine)
-        return max(self.price.time_s, least.sum_s) + more_s
+        sums_s = least.sums_s(self.call.graph, self.machine)
+        return max(self.price.time_s, sums_s) + more_s
 
     @property
     def events_j(self) -> float:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import abc
 import inspect
 from collections.abc import Callable
-from typing import Annotated, ClassVar, Literal, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeVar, get_origin
 
 from pydantic import BeforeValidator, Field, field_validator
+from pydantic.fields import FieldInfo
 
 from ridgeline.config import Strict
 from ridgeline.errors import ConfigError, RidgelineError
@@ -177,6 +178,10 @@ FAMILIES: Registry[str, type[Network]] = Registry("network family", "ridgeline.w
 SomeNetwork = TypeVar("SomeNetwork", bound=type[Network])
 
 
+def _fields(schema: type[Network]) -> dict[str, FieldInfo]:
+    return dict(schema.model_fields)
+
+
 def family(name: str, *, network_kind: str = "other") -> Callable[[SomeNetwork], SomeNetwork]:
     """Return a decorator that registers a schema as a network family.
 
@@ -190,7 +195,8 @@ def family(name: str, *, network_kind: str = "other") -> Callable[[SomeNetwork],
     Raises
     ------
     RidgelineError
-        If the name is taken, or the class is no `Network` with a method `build`; by the decorator.
+        If the name is taken, the class is no `Network` with a method `build`, or a field can be
+        changed; by the decorator.
     """
 
     def put(schema: SomeNetwork) -> SomeNetwork:
@@ -202,6 +208,12 @@ def family(name: str, *, network_kind: str = "other") -> Callable[[SomeNetwork],
             raise RidgelineError(
                 f"network family {name!r}: {schema.__name__} has no method build(b)"
             )
+        for field, info in _fields(schema).items():
+            if get_origin(info.annotation) in {list, dict, set}:
+                raise RidgelineError(
+                    f"network family {name!r}: the field {field!r} could be changed; write it as"
+                    " Annotated[tuple[..., ...], Field(strict=False)], which a list in YAML becomes"
+                )
         schema.network_kind = network_kind
         FAMILIES.register(name)(schema)
         return schema

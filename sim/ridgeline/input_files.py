@@ -1,0 +1,114 @@
+"""Input files: every one has ``kind`` and ``name``, and one loader reads any by its kind.
+
+Loaders and schemas are named, not imported, so that a command imports what it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ridgeline import catalog
+from ridgeline.config import Document, read_yaml
+from ridgeline.errors import ConfigError, nearest
+
+
+class InputKind(NamedTuple):
+    """What a file of some kind is read by.
+
+    Attributes
+    ----------
+    folder
+        Name of its catalogue (`catalog.FOLDERS`); empty: none of this kind ship.
+    loader
+        ``module:function`` from a name or path, and overrides where it takes them.
+    schema
+        ``module:class`` of its fields; of a model, what all families share.
+    """
+
+    folder: str
+    loader: str
+    schema: str
+
+
+INPUT_KINDS: Mapping[str, InputKind] = {
+    "model": InputKind(
+        "models", "workload.files:load_model", "workload.families.base:Network"
+    ),
+    "device": InputKind("devices", "hardware:load_device", "hardware.device:Device"),
+    "node": InputKind("nodes", "hardware:load_node", "hardware.node:Node"),
+    "cluster": InputKind("clusters", "network.resolve:load_cluster", "hardware.cluster:Cluster"),
+    "software": InputKind("software", "software:load_software", "software.stack:Stack"),
+    "component": InputKind(
+        "components", "hardware.components.estimate:load_component",
+        "hardware.components.schema:Component",
+    ),
+    "energy-table": InputKind(
+        "energy", "hardware:load_energy_table", "hardware.energy:EnergyTable"
+    ),
+    "dataset": InputKind("datasets", "workload.dataset:load_dataset", "workload.dataset:DataSet"),
+    "study": InputKind("", "study.sweep:load_study", "study.study_file:Study"),
+    "jobs": InputKind("", "study.jobs.job_file:read_jobs", "study.jobs.job_file:JobFile"),
+}  # fmt: skip
+"""By what ``kind:`` says."""
+
+
+def load(name_or_path: str | Path, **options: Any) -> Any:
+    """Load anything that a file describes, by its name in the catalogue or a path.
+
+    Parameters
+    ----------
+    options
+        Of the loader of its kind: ``overrides={...}``.
+
+    Raises
+    ------
+    ConfigError
+        If nothing is called so, the file does not say what it is, or it has a mistake; with file,
+        line and field.
+    """
+    return named(INPUT_KINDS[kind_of(str(name_or_path))].loader)(name_or_path, **options)
+
+
+def kind_of(name: str) -> str:
+    """Return the kind of a catalogue name or of a file, in `INPUT_KINDS`.
+
+    Raises
+    ------
+    ConfigError
+        If nothing is called so, or the file does not say what it describes.
+    """
+    for kind, of in INPUT_KINDS.items():
+        if of.folder and name in catalog.names(of.folder):
+            return kind
+    if catalog.is_path(name):
+        return kind_of_document(read_yaml(name))
+    listed = [each for folder in catalog.FOLDERS for each in catalog.names(folder)]
+    raise ConfigError(f"nothing is called {name!r}{nearest(name, listed)} (see ridgeline list)")
+
+
+def kind_of_document(document: Document) -> str:
+    """Return what ``kind:`` of a file says; a file with a family and without a kind is a model.
+
+    Raises
+    ------
+    ConfigError
+        If it says nothing, or no kind that is known.
+    """
+    data = document.data if isinstance(document.data, dict) else {}
+    kind = data.get("kind", "model" if "family" in data else None)
+    known = ", ".join(INPUT_KINDS)
+    if kind is None:
+        raise document.error(f"the field 'kind' is missing (known: {known})")
+    if not isinstance(kind, str) or kind not in INPUT_KINDS:
+        near = nearest(kind, INPUT_KINDS) if isinstance(kind, str) else ""
+        raise document.error(f"no kind of file is {kind!r}{near} (known: {known})", ("kind",))
+    return kind
+
+
+def named(place: str) -> Any:
+    """Import what ``module:name`` of this package says."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(f"ridgeline.{module}"), name)
