@@ -60,7 +60,7 @@ def _one(row: MeasuredRow) -> Outcome:
         row, "layers", "hidden", "heads", "vocab", "seq", "batch", "gpus"
     )
     width = row.whole("ffn") or 4 * hidden
-    fields = {
+    fields: dict[str, Any] = {
         "layers": layers, "hidden": hidden, "attention.heads": heads, "vocabulary": vocabulary,
         "sequence": seq, "feed_forward.width": width,
     }  # fmt: skip
