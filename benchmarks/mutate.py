@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "sim" / "ridgeline"
 HAND_MADE = Path(__file__).parent / "data" / "mutants.yaml"
 ROOMS = ("kernels", "hardware", "parallel/memory", "network")
-MOST_FILES = 6
+MOST_FILES = 12
 LIMIT_S = 600.0
 _PAIRS = {
     "Binary": ("Add_Sub", "Sub_Add", "Mul_Div", "Div_Mul", "FloorDiv_Div", "Pow_Mul"),

@@ -15,13 +15,8 @@ from ridgeline.errors import RidgelineError
 from ridgeline.hardware.load import load_cluster
 from ridgeline.hardware.node import Node
 from ridgeline.network import Topology, from_cluster, from_text
-from ridgeline.network.collectives import (
-    CollectiveSchedule,
-    all_gather_ring,
-    all_reduce_ring,
-    closed_form_time_s,
-    reduce_scatter_ring,
-)
+from ridgeline.network.algorithm import ALGORITHMS
+from ridgeline.network.collectives import CollectiveSchedule, closed_form_time_s
 from ridgeline.network.rings import Channels, ring_channels
 
 
@@ -64,10 +59,12 @@ def check_data(topology: Topology, ranks: tuple[int, ...], seed: int = 0) -> Non
     assert all((buffer == total).all() for buffer in buffers.values())
     size = float(total.nbytes)
     if len({channel.share for channel in channels.channels}) == 1:
-        scatter = reduce_scatter_ring(topology, ranks, size)
+        scatter = ALGORITHMS["reduce-scatter", "ring"](topology, ranks, size)
         assert scatter.bytes_on_wire() == pytest.approx(half)
-        assert all_gather_ring(topology, ranks, size).bytes_on_wire() == pytest.approx(half)
-        wire = all_reduce_ring(topology, ranks, size).bytes_on_wire()
+        assert ALGORITHMS["all-gather", "ring"](
+            topology, ranks, size
+        ).bytes_on_wire() == pytest.approx(half)
+        wire = ALGORITHMS["all-reduce", "ring"](topology, ranks, size).bytes_on_wire()
         assert wire == pytest.approx(data.bytes_on_link)
 
 
@@ -123,7 +120,7 @@ def test_data_is_summed_everywhere_and_bytes_are_conserved(
     everyone = range(topology.n_devices)
     ranks = tuple(data.draw(st.lists(st.sampled_from(everyone), min_size=2, unique=True)))
     check_data(topology, ranks, seed=data.draw(st.integers(0, 99)))
-    schedule = all_reduce_ring(topology, ranks, 1e8)
+    schedule = ALGORITHMS["all-reduce", "ring"](topology, ranks, 1e8)
     check_conservation(topology, ranks, schedule)
     egress = [
         sum(topology.bandwidth_bytes_per_s[topology.out_ptr[v] : topology.out_ptr[v + 1]])
@@ -198,7 +195,7 @@ def test_nodes_are_joined_nic_to_nic(nodes: int) -> None:
         assert crossings == nodes
     # every NIC is busy in both directions and nothing else is narrower
     assert channels.bandwidth_bytes_per_s == pytest.approx(4 * 12.5e9)
-    schedule = all_reduce_ring(topology, ranks, 1e9)
+    schedule = ALGORITHMS["all-reduce", "ring"](topology, ranks, 1e9)
     bound = 2 * (len(ranks) - 1) / len(ranks) * 1e9 / (4 * 12.5e9)
     assert closed_form_time_s(schedule, topology) == pytest.approx(bound)
     check_conservation(topology, ranks, schedule)

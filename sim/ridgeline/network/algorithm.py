@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 
 import numpy as np
 
@@ -217,3 +217,29 @@ def algorithm(
         return ALGORITHMS.register((op, name))(Algorithm(op, name, write, automatic))
 
     return put
+
+
+RING_OPS = ("all-reduce", "reduce-scatter", "all-gather")
+"""What rings do: scatter sums, gather parts, or one and then the other."""
+
+
+def ring_algorithm(
+    name: str,
+) -> Callable[[Callable[[CollectiveGroup, str], MessageSchedule]], None]:
+    """Return a decorator that registers a writer of (group, op) for each of `RING_OPS`."""
+
+    def put(write: Callable[[CollectiveGroup, str], MessageSchedule]) -> None:
+        for op in RING_OPS:
+            ALGORITHMS.register((op, name))(Algorithm(op, name, _of_op(write, op), automatic=True))
+
+    return put
+
+
+def _of_op(
+    write: Callable[[CollectiveGroup, str], MessageSchedule], op: str
+) -> Callable[[CollectiveGroup], MessageSchedule]:
+    @wraps(write)
+    def of_op(group: CollectiveGroup) -> MessageSchedule:
+        return write(group, op)
+
+    return of_op

@@ -16,11 +16,6 @@ from ridgeline.errors import RidgelineError, nearest
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.network import astrasim, nccl
 from ridgeline.network.algorithm import ALGORITHMS, Algorithm, DoesNotApplyError
-from ridgeline.network.algorithms.ring import (
-    all_gather_ring,
-    all_reduce_ring,
-    reduce_scatter_ring,
-)
 from ridgeline.network.collective_files import is_collective_file, read_collective
 from ridgeline.network.framework_all_reduce import Launch, eager_time_s, framework_schedule
 from ridgeline.network.levels import AT_FLOWS
@@ -47,11 +42,8 @@ __all__ = [
     "CollectiveResult",
     "CollectiveSchedule",
     "SchedulePhase",
-    "all_gather_ring",
-    "all_reduce_ring",
     "closed_form_time_s",
     "collective",
-    "reduce_scatter_ring",
 ]
 
 Compat = Literal["astrasim", "astrasim-aware"]

@@ -13,7 +13,7 @@ from itertools import permutations
 
 import numpy as np
 
-from ridgeline.network.algorithm import CollectiveGroup, DoesNotApplyError, algorithm
+from ridgeline.network.algorithm import CollectiveGroup, DoesNotApplyError, ring_algorithm
 from ridgeline.network.algorithms.shares import least_shares
 from ridgeline.network.line_dimensions import lines
 from ridgeline.network.message_schedule import MessageSchedule
@@ -76,7 +76,8 @@ def _lane(
     return Lane(tuple(shape[d] for d in order), rank.transpose(axes).ravel(), share, direction)
 
 
-def _one_by_one(group: CollectiveGroup, op: str) -> MessageSchedule:
+@ring_algorithm("torus")
+def one_by_one(group: CollectiveGroup, op: str) -> MessageSchedule:
     """Scatter along the dimensions, innermost first, and gather back.
 
     Σ_i 2(p_i - 1)α_i + 2(p_i - 1)/p_i · S / Π_{j<i} p_j · β_i (Mikami et al., arXiv:1811.05233, for
@@ -86,25 +87,8 @@ def _one_by_one(group: CollectiveGroup, op: str) -> MessageSchedule:
     return lanes_script(group, op, [_lane(shape, list(range(len(shape))), line=line)])
 
 
-@algorithm("all-reduce", "torus")
-def all_reduce_torus(group: CollectiveGroup) -> MessageSchedule:
-    """One dimension after the other, in one direction; see `_one_by_one`."""
-    return _one_by_one(group, "all-reduce")
-
-
-@algorithm("reduce-scatter", "torus")
-def reduce_scatter_torus(group: CollectiveGroup) -> MessageSchedule:
-    """See `all_reduce_torus`."""
-    return _one_by_one(group, "reduce-scatter")
-
-
-@algorithm("all-gather", "torus")
-def all_gather_torus(group: CollectiveGroup) -> MessageSchedule:
-    """See `all_reduce_torus`."""
-    return _one_by_one(group, "all-gather")
-
-
-def _all_at_once(group: CollectiveGroup, op: str) -> MessageSchedule:
+@ring_algorithm("multi-torus")
+def all_at_once(group: CollectiveGroup, op: str) -> MessageSchedule:
     """Start a share of the payload in every dimension and direction.
 
     All links of a torus with equal extents are busy all the time: 2(p-1)/p S / (2D B) besides
@@ -157,31 +141,14 @@ def balanced_shares(shape: tuple[int, ...], line: tuple[bool, ...]) -> tuple[flo
     return tuple(least_shares(load).tolist())
 
 
-@algorithm("all-reduce", "multi-torus")
-def all_reduce_multi_torus(group: CollectiveGroup) -> MessageSchedule:
-    """All dimensions and both directions at once; see `_all_at_once`."""
-    return _all_at_once(group, "all-reduce")
-
-
-@algorithm("reduce-scatter", "multi-torus")
-def reduce_scatter_multi_torus(group: CollectiveGroup) -> MessageSchedule:
-    """See `all_reduce_multi_torus`."""
-    return _all_at_once(group, "reduce-scatter")
-
-
-@algorithm("all-gather", "multi-torus")
-def all_gather_multi_torus(group: CollectiveGroup) -> MessageSchedule:
-    """See `all_reduce_multi_torus`."""
-    return _all_at_once(group, "all-gather")
-
-
-def _themis(group: CollectiveGroup, op: str) -> MessageSchedule:
+@ring_algorithm("themis")
+def themis(group: CollectiveGroup, op: str) -> MessageSchedule:
     """Pass the dimensions in every order, with shares that fill all of them.
 
     Lanes of different orders put unlike loads on the dimensions: whichever comes first gets the
     whole payload. Shares are those with which the fullest link, by its own bandwidth, carries least
     (the aim of Rashidi et al., "Themis", ISCA 2022, which chooses orders chunk by chunk); pieces
-    stream through all rounds as in `_all_at_once`.
+    stream through all rounds as in `all_at_once`.
     """
     shape, line = _part(group, "themis")
     d = len(shape)
@@ -230,25 +197,8 @@ def _times_along(group: CollectiveGroup, shape: tuple[int, ...], line: tuple[boo
     return np.unique(times, axis=1)
 
 
-@algorithm("all-reduce", "themis")
-def all_reduce_themis(group: CollectiveGroup) -> MessageSchedule:
-    """All dimensions in several orders; see `_themis`."""
-    return _themis(group, "all-reduce")
-
-
-@algorithm("reduce-scatter", "themis")
-def reduce_scatter_themis(group: CollectiveGroup) -> MessageSchedule:
-    """See `all_reduce_themis`."""
-    return _themis(group, "reduce-scatter")
-
-
-@algorithm("all-gather", "themis")
-def all_gather_themis(group: CollectiveGroup) -> MessageSchedule:
-    """See `all_reduce_themis`."""
-    return _themis(group, "all-gather")
-
-
-def _hierarchical(group: CollectiveGroup, op: str) -> MessageSchedule:
+@ring_algorithm("hierarchical")
+def hierarchical(group: CollectiveGroup, op: str) -> MessageSchedule:
     """Scatter inside the nodes on all of their ring channels, then across nodes, and gather back.
 
     BlueConnect on the real links: inside a node the channels are those of the ring algorithm; then
@@ -260,24 +210,6 @@ def _hierarchical(group: CollectiveGroup, op: str) -> MessageSchedule:
         line = _part(group, "hierarchical")[1]
         lanes = [_lane(shape, list(range(len(shape))), line=line)]
     return lanes_script(group, op, lanes)
-
-
-@algorithm("all-reduce", "hierarchical")
-def all_reduce_hierarchical(group: CollectiveGroup) -> MessageSchedule:
-    """Nodes first; see `_hierarchical`."""
-    return _hierarchical(group, "all-reduce")
-
-
-@algorithm("reduce-scatter", "hierarchical")
-def reduce_scatter_hierarchical(group: CollectiveGroup) -> MessageSchedule:
-    """See `all_reduce_hierarchical`."""
-    return _hierarchical(group, "reduce-scatter")
-
-
-@algorithm("all-gather", "hierarchical")
-def all_gather_hierarchical(group: CollectiveGroup) -> MessageSchedule:
-    """See `all_reduce_hierarchical`."""
-    return _hierarchical(group, "all-gather")
 
 
 def _node_lanes(topology: Topology, inside: int, nodes: int) -> list[Lane] | None:

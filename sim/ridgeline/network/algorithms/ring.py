@@ -11,28 +11,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from ridgeline.network.algorithm import CollectiveGroup, algorithm
+from ridgeline.network.algorithm import CollectiveGroup, ring_algorithm
 from ridgeline.network.message_schedule import MessageSchedule
 from ridgeline.network.parallel_rings import Lane, lanes_script
 from ridgeline.network.rings import Channel, ring_channels
 
 
-@algorithm("all-reduce", "ring")
-def all_reduce_ring(group: CollectiveGroup) -> MessageSchedule:
-    """Reduce-scatter and then all-gather: 2(p-1) rounds."""
-    return lanes_script(group, "all-reduce", _channels(group))
-
-
-@algorithm("reduce-scatter", "ring")
-def reduce_scatter_ring(group: CollectiveGroup) -> MessageSchedule:
-    """Leave each rank the sum of its part: p-1 rounds."""
-    return lanes_script(group, "reduce-scatter", _channels(group))
-
-
-@algorithm("all-gather", "ring")
-def all_gather_ring(group: CollectiveGroup) -> MessageSchedule:
-    """Give each rank the parts of all: p-1 rounds."""
-    return lanes_script(group, "all-gather", _channels(group))
+@ring_algorithm("ring")
+def ring(group: CollectiveGroup, op: str) -> MessageSchedule:
+    """Pass parts round: p-1 rounds that sum them, p-1 that gather them."""
+    return lanes_script(group, op, _channels(group))
 
 
 def _channels(group: CollectiveGroup) -> list[Lane]:
@@ -48,22 +36,10 @@ def lane_of(channel: Channel, group: CollectiveGroup) -> Lane:
     return Lane((group.n,), position, channel.share, routes=channel.ways)
 
 
-@algorithm("all-reduce", "bidirectional-ring")
-def all_reduce_bidirectional(group: CollectiveGroup) -> MessageSchedule:
+@ring_algorithm("bidirectional-ring")
+def bidirectional_ring(group: CollectiveGroup, op: str) -> MessageSchedule:
     """Send half of the payload round in each direction: half the time where links are duplex."""
-    return lanes_script(group, "all-reduce", _both_ways(group))
-
-
-@algorithm("reduce-scatter", "bidirectional-ring")
-def reduce_scatter_bidirectional(group: CollectiveGroup) -> MessageSchedule:
-    """See `all_reduce_bidirectional`."""
-    return lanes_script(group, "reduce-scatter", _both_ways(group))
-
-
-@algorithm("all-gather", "bidirectional-ring")
-def all_gather_bidirectional(group: CollectiveGroup) -> MessageSchedule:
-    """See `all_reduce_bidirectional`."""
-    return lanes_script(group, "all-gather", _both_ways(group))
+    return lanes_script(group, op, _both_ways(group))
 
 
 def _both_ways(group: CollectiveGroup) -> list[Lane]:
