@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
-from ridgeline.parallel.passes.decompose import EAGER, PRIMITIVES, as_primitives
+from ridgeline.parallel.passes.decompose import EAGER, PRIMITIVES, TANH_GELU, as_primitives
 from ridgeline.workload import numerics, ops
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.graph import Graph, Pass
@@ -63,6 +63,25 @@ def test_every_op_streams_whole_tensors_and_nothing_else_changes(name: str) -> N
         assert counted > size * 2
         assert (after.inputs, after.outputs) == (before.inputs, before.outputs)
     assert changed >= meant
+    assert written.flops() == graph.flops()
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16-mixed"])
+def test_a_program_may_write_gelu_alone_op_by_op(precision: str) -> None:
+    graph = training("bert-base", precision)
+    written = as_primitives(graph, "tanh-gelu")
+    changed = 0
+    for before, after in zip(graph.ops, written.ops, strict=True):
+        if before.kind != "gelu":
+            assert after is before
+            continue
+        changed += 1
+        gelu = TANH_GELU["gelu"]
+        kernels = gelu.forward if before.pass_ is Pass.FORWARD else gelu.gradient
+        size = graph.tensors[before.inputs[0]].bytes
+        assert after.kernels == len(kernels)
+        assert moved(written, before.name) == size * sum(map(sum, kernels))
+    assert changed >= 2
     assert written.flops() == graph.flops()
 
 

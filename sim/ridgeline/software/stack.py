@@ -23,7 +23,7 @@ from ridgeline.errors import ConfigError, nearest
 
 ConvLibrary = Literal["cudnn2", "cudnn4", "cudnn5", "caffe", "torch7"]
 """Whose kernels convolutions are, where that is another than what a device was measured with."""
-Fusion = Literal["fused", "primitive", "eager", "routed"]
+Fusion = Literal["fused", "primitive", "eager", "routed", "tanh-gelu"]
 AttentionKernel = Literal["separate", "eager", "flash", "flash-1"]
 MainGrads = Literal["wide", "narrow", "flat", "both"]
 OptimizerImpl = Literal["foreach", "fused", "per-tensor", "graph"]
@@ -81,7 +81,7 @@ class KernelSettings(Strict):
     """Whether gelu, dropout, norms, rotations and gates are one kernel each, or the ops of a
     framework that has none for the whole: ``primitive`` (TensorFlow without XLA), ``eager``
     (PyTorch without a compiler), ``routed`` (routers of experts and rotations of latent attention
-    alone)."""
+    alone), ``tanh-gelu`` (gelu alone, in its tanh form: GPT-2 of Hugging Face)."""
     norm: Literal["shared", "by-channel", "fused"] = "shared"
     """Whether all multiprocessors share a norm over images, one thread block has each mean
     (``by-channel``, kernels for channels first), or the kernel also adds the shortcut and applies

@@ -162,6 +162,21 @@ def test_events_of_pytorch_hold_the_launch_and_graphs_do_not() -> None:
     )
 
 
+def test_a_pipeline_with_one_micro_batch_takes_as_long_as_one_device() -> None:
+    """As four H100s do: 637.5 ms, and one 638.8 ms."""
+    rows = [
+        row
+        for row in read_rows(shipped("model-latency"))
+        if (row.text("device_key"), row.text("model"), row.text("mode"), row.text("batch"))
+        == ("h100-sxm5-80gb", "gpt2_large", "training", "4")
+        and row.text("parallelism") in ("", "none", "single", "pipeline 4")
+        and row.text("fused") == "0"
+    ]
+    found = [outcome.predicted for outcome in find_suite("model-latency").predict(rows)]
+    assert len(found) == 2
+    assert max(found) < 1.06 * min(found)
+
+
 def test_what_neusight_states_stands_beside_the_same_rows() -> None:
     stated = validate("softmax").published
     assert stated["NeuSight, Softmax, unseen"]["mean_abs_error"] == pytest.approx(0.138601)

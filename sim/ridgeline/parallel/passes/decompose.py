@@ -1,6 +1,6 @@
 """Functions of several steps as a framework runs them that has no kernel for the whole.
 
-Two frameworks are described, by a table each of functions and their gradients (`TABLES`):
+Programs are described by a table each of functions and their gradients (`TABLES`):
 
 **TensorFlow** without XLA ("primitive").
 It writes gelu, dropout and norms (but batch norm of images) as ops of its graph, each of which
@@ -13,6 +13,8 @@ all that follow up to the next product: Pow, which is in gelu, and Mean, which i
 programs write RMS norm, rotations and gates of their own; statistics and rotations are computed in
 fp32, of what is cast before and after. Gradients are those that autograd forms of each op
 (tools/autograd/derivatives.yaml and FunctionsManual.cpp of PyTorch).
+
+**Hugging Face's GPT-2** ("tanh-gelu"). It writes the tanh form of gelu op by op, and nothing else.
 
 Tables count the ops that stream whole tensors; those of a row, a channel or a constant are left
 out, as are shapes.
@@ -152,8 +154,19 @@ EAGER: Mapping[str, Primitive] = MappingProxyType(
     }
 )  # fmt: skip
 
+TANH_GELU: Mapping[str, Primitive] = MappingProxyType(
+    {
+        "gelu": replace(
+            PRIMITIVES["gelu"],
+            wide=False,
+            steps="the same ops, each a kernel; of each the gradient that autograd forms"
+            " (huggingface/transformers, src/transformers/activations.py, NewGELUActivation)",
+        )
+    }
+)
+
 TABLES: Mapping[str, Mapping[str, Primitive]] = MappingProxyType(
-    {"primitive": PRIMITIVES, "eager": EAGER}
+    {"primitive": PRIMITIVES, "eager": EAGER, "tanh-gelu": TANH_GELU}
 )
 """By what a plan calls functions that are written so (`KernelSettings.fusion`)."""
 
