@@ -26,7 +26,7 @@ LLAMA = {
         ("gpt_oss_120b", "gpt-oss-120b"),
         ("moonshotai/Kimi-K2-Instruct", "kimi-k2"),
         ("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16", "nemotron-3-nano"),
-        ("qwen3_next_80b_a3b", None),
+        ("qwen3_next_80b_a3b", "qwen3-next-80b-a3b"),
         ("deepseek_v4_flash", None),
         ("qwen3_vl_30b_a3b", None),
         ("", None),

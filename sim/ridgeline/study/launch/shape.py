@@ -41,6 +41,8 @@ _SOFT = {
     "max_positions",
 }  # fmt: skip
 """Fields in which a run of a network may differ from its description."""
+_MASKS = ("window", "chunk", "full_every", "sinks")
+"""Fields of attention that launch files do not say: those of the network that is found hold."""
 _NAMELESS = {"family", "title", "citation", "dataset", "published", "optimizer", "precision"}
 
 _ALIASES = (
@@ -139,7 +141,7 @@ def normal(data: Mapping[str, Any]) -> dict[str, Any]:
             continue
         if key in _PARTS:
             if value is not None:
-                part = {**_PARTS[key], **value}
+                part = {**_PARTS[key], **{k: v for k, v in value.items() if k not in _MASKS}}
                 flat |= {f"{key}.{name}": each for name, each in part.items()}
         else:
             flat[key] = value
