@@ -39,8 +39,21 @@ def _back(x: Array, shape: tuple[int, ...]) -> Array:
 
 def _visible(op: Op, rows: int, columns: int) -> Array:
     if not int(dict(op.attrs)["causal"]):
-        return np.ones((rows, columns))
-    return np.tril(np.ones((rows, columns)), columns - rows)
+        return _in_chunks(op, np.ones((rows, columns)))
+    seen = np.tril(np.ones((rows, columns)), columns - rows)
+    if window := int(dict(op.attrs).get("window", 0)):
+        seen -= np.tril(np.ones((rows, columns)), columns - rows - window)
+    return _in_chunks(op, seen)
+
+
+def _in_chunks(op: Op, seen: Array) -> Array:
+    """Hide what is in another chunk of positions; queries are the last ones of the keys'."""
+    chunk = int(dict(op.attrs).get("chunk", 0))
+    if not chunk:
+        return seen
+    rows, columns = seen.shape
+    of_query = (np.arange(rows) + columns - rows) // chunk
+    return seen * (of_query[:, None] == np.arange(columns) // chunk)
 
 
 def scores_forward(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
@@ -114,7 +127,8 @@ def flash_gradient(op: Op, inputs: list[Array], shapes: Shapes) -> list[Array]:
     kept = _kept(op, p.shape)
     dv = np.einsum("nkgst,nkgsd->nktd", p * kept, dy)
     dp = np.einsum("nkgsd,nktd->nkgst", dy, v) * kept
-    ds = p * (dp - (dy * y).sum(-1)[..., None]) * scale
+    of_sums = inputs[6].reshape(sums.shape) if len(inputs) > 6 else 0
+    ds = p * (dp - (dy * y).sum(-1)[..., None] + np.asarray(of_sums)[..., None]) * scale
     dq = np.einsum("nkgst,nktd->nkgsd", ds, k)
     dk = np.einsum("nkgst,nkgsd->nktd", ds, q)
     return [_back(dx, shape) for dx, shape in zip((dq, dk, dv), shapes, strict=True)]

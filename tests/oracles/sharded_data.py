@@ -31,6 +31,8 @@ _TOGETHER = {
     *("loss", "bce-loss", "mse-loss", "smooth-l1-loss", "ctc-loss", "dropout", "embedding"),
     *("batch-norm", "lstm", "gru", "rnn-tanh", "rnn-relu", "concat", "split", "additive-attention"),
     *("flash-attention", "join-heads", "dispatch", "combine", "state-space"),
+    *("linear-attention", "causal-filter", "selective-scan", "sink-scale", "index-scores"),
+    "softmax-with-sinks",
 }
 
 

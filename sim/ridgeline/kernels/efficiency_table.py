@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ridgeline.hardware.device import Achievable, Device
 from ridgeline.workload.graph import Conv, Gemm, Op, Pass
-from ridgeline.workload.ops.attention import OFF_DIAGONAL, WINDOW
+from ridgeline.workload.ops.attention import CHUNK, OFF_DIAGONAL, WINDOW
 from ridgeline.workload.ops.state_space import STATE_SPACE
 
 MEASURED = frozenset({"measured", "derived"})
@@ -40,10 +40,15 @@ def keys_of(op: Op) -> Keys:
     Of `t` columns of tiles a row of tiles at place i needs i, so (t + 1) / 2 on average (Dao,
     FlashAttention-2, 2023, arXiv:2307.08691, Section 3.1, "causal masking"). Where positions lie in
     a zig-zag, tiles off the diagonal are hidden whole: half of them. A window of keys leaves the
-    tiles that it touches: its own length in tiles, and the one on the diagonal.
+    tiles that it touches: its own length in tiles, and the one on the diagonal. Chunks are short
+    causal masks one after the other.
     """
     assert isinstance(op.loops, Gemm)
     tiles = math.ceil(op.loops.n / _ATTENTION_TILE)
+    chunk = next((int(keys) for name, keys in op.attrs if name == CHUNK), 0)
+    if chunk:
+        of_chunk = math.ceil(chunk / _ATTENTION_TILE)
+        return Keys((of_chunk + 1) / 2 if op.causal else of_chunk, tiles)
     if not op.causal:
         return Keys(tiles, tiles)
     if (OFF_DIAGONAL, 1) in op.attrs:

@@ -149,6 +149,9 @@ EPILOGUE = "epilogue"
 """Attribute of a product: the functions, joined by +, that are applied to its results on their way
 out (`parallel.passes.product_epilogues`)."""
 
+MET = "met"
+"""Attribute of fused attention: the share of its scores inside a window or chunk of its mask."""
+
 
 @dataclass(frozen=True, slots=True)
 class Op:
@@ -233,6 +236,11 @@ class Op:
         return next((float(value) for name, value in self.attrs if name == "workspace"), math.inf)
 
     @property
+    def met_share(self) -> float:
+        """Share of the scores of fused attention that its window or chunks leave; 1 elsewhere."""
+        return next((float(share) for name, share in self.attrs if name == MET), 1.0)
+
+    @property
     def causal(self) -> bool:
         """Whether half of the products meet only scores that a causal mask hides."""
         return ("causal", 1) in self.attrs
@@ -309,19 +317,27 @@ class Graph:
         pass_
             None: all passes.
         causal_flops
-            "half" counts half of the products of causal attention.
+            "half" counts half of the products of causal attention. What a window or a chunk of it
+            leaves out is never counted (`Op.met_share`).
         """
         total = 0
         for op in self.ops:
             if op.loops is not None and (pass_ is None or op.pass_ is pass_):
                 useful = op.matrix_flops - op.recomputed_flops
-                total += useful // 2 if causal_flops == "half" and op.causal else useful
+                half = causal_flops == "half" and op.causal
+                if op.met_share < (0.5 if half else 1.0):
+                    total += int(useful * op.met_share)
+                else:
+                    total += useful // 2 if half else useful
         return total
 
     @cached_property
     def recomputed_flops(self) -> int:
         """Matrix FLOPs that ops of the backward pass spend on repeating forward work."""
-        return sum(op.recomputed_flops for op in self.ops)
+        return sum(
+            op.recomputed_flops if op.met_share == 1 else int(op.recomputed_flops * op.met_share)
+            for op in self.ops
+        )
 
     def read_bytes(self, op: Op) -> int:
         """Bytes that `op` streams in, each input as often as its `input_passes` say."""

@@ -45,15 +45,28 @@ def programmed(model: Model, kernels: KernelSettings, year: int | None = None) -
     return replace(model, network=network.model_copy(update=changes))
 
 
-def _attention(network: Network, kernel: AttentionKernel) -> dict[str, object]:
-    """Return the fields of a network that say how attention is computed, as a kernel does it."""
+_HOLDERS = ("variants", "towers")
+"""Fields with descriptions of layers, each of which may attend."""
+
+
+def _parts(of: BaseModel, kernel: AttentionKernel) -> dict[str, object]:
+    """Return the parts of a description that attend, as a kernel does it."""
     changes: dict[str, object] = {}
-    for name in ("attention", "latent_attention"):
-        part = getattr(network, name, None)
+    for name in ("attention", "latent_attention", "cross_attention"):
+        part = getattr(of, name, None)
         if isinstance(part, BaseModel) and "kernel" in type(part).model_fields:
             latent = name == "latent_attention"
             of_part = ("flash" if kernel in _FUSED else "separate") if latent else kernel
             changes[name] = part.model_copy(update={"kernel": of_part})
+    for name in _HOLDERS:
+        if held := getattr(of, name, ()):
+            changes[name] = tuple(part.model_copy(update=_parts(part, kernel)) for part in held)
+    return changes
+
+
+def _attention(network: Network, kernel: AttentionKernel) -> dict[str, object]:
+    """Return the fields of a network that say how attention is computed, as a kernel does it."""
+    changes = _parts(network, kernel)
     if isinstance(getattr(network, "attention", None), str):  # of a trace: two kernels are known
         changes["attention"] = "flash" if kernel in _FUSED else "separate"
     if isinstance(getattr(network, "kernel", None), str) and kernel == "eager":

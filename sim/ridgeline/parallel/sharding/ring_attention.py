@@ -86,6 +86,18 @@ class _Rings:
 
     def _steps(self, op: Op) -> Iterator[Op]:
         assert isinstance(op.loops, Gemm)
+        if len(op.inputs) > 6:
+            raise ConfigError(
+                f"cp_comm_type=ring has no gradient of the sums of {op.layer!r}, which its sinks"
+                " need; allowed: gather",
+                field="plan.cp_comm_type",
+            )
+        if op.met_share < 1:
+            raise ConfigError(
+                f"cp_comm_type=ring hands the keys of all devices around, and {op.layer!r} meets"
+                " only those of a window or chunk, which is not modelled; allowed: gather",
+                field="plan.cp_comm_type",
+            )
         if op.causal and op.loops.n % (2 * self.degree):
             raise ConfigError(
                 f"cp_comm_type=ring shares a causal mask in {2 * self.degree} parts (a zig-zag), "

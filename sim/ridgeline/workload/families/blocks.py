@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 
 from ridgeline.config import Strict
 from ridgeline.errors import RidgelineError
@@ -19,12 +19,19 @@ from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.families.base import Channels, Probability
 from ridgeline.workload.ops.elementwise import Activation, Gate
 
-Norm = Literal["layer-norm", "rms-norm"]
+Norm = Literal["layer-norm", "rms-norm", "unbiased-layer-norm", "plain-norm"]
+"""With scale and shift, with scale (of the root mean square, or of the deviation), or neither."""
 
 
 def norm(b: GraphBuilder, layer: str, x: str, kind: Norm) -> str:
     """Normalise the last axis."""
-    return ops.layer_norm(b, layer, x) if kind == "layer-norm" else ops.rms_norm(b, layer, x)
+    match kind:
+        case "layer-norm" | "unbiased-layer-norm":
+            return ops.layer_norm(b, layer, x, bias=kind == "layer-norm")
+        case "rms-norm":
+            return ops.rms_norm(b, layer, x)
+        case "plain-norm":
+            return ops.function(b, layer, "normalize", (x,), b.shape(x))[0]
 
 
 def dropout(b: GraphBuilder, layer: str, x: str, probability: float) -> str:
@@ -63,8 +70,8 @@ class Attention(Strict):
     """Heads of keys and values; by default as many as of queries."""
     head_size: Channels | None = None
     """Features of a head; by default hidden / heads."""
-    bias: bool = True
-    """Whether the products for queries, keys and values add biases."""
+    bias: bool | Literal["no-key"] = True
+    """Whether the products for queries, keys and values add biases; no-key: not that for keys."""
     output_bias: bool = True
     """Whether the product after attention adds a bias."""
     fused: bool = True
@@ -77,14 +84,52 @@ class Attention(Strict):
     """Whether scores are divided by the square root of the head size."""
     dropout: Probability = 0.0
     """Of the probabilities."""
-    head_norm: bool = False
-    """Whether the features of every head of queries and keys are normalised (`ops.head_norm`)."""
+    head_norm: bool | Literal["whole"] = False
+    """Whether the features of every head of queries and keys are normalised (`ops.head_norm`);
+    whole: those of all heads together (OLMo 2)."""
+    value_size: Channels | None = None
+    """Features of a head's values; by default as of its keys."""
+    window: Annotated[int, Field(ge=0, le=2**24)] = 0
+    """Keys that a query meets at most, itself the last; 0: all before it. Separate ops form all
+    scores and hide the others; one fused op leaves them out."""
+    chunk: Annotated[int, Field(ge=0, le=2**24)] = 0
+    """Positions that attend to each other alone, those after them to each other, ...; 0: all."""
+    full_every: Annotated[int, Field(ge=0, le=1000)] = 0
+    """Every so many layers of a stack there is one that meets all keys; 0: none. (Layers 6, 12, ...
+    of Gemma 3.)"""
+    sinks: bool = False
+    """Whether every head has a trained score without a value in its softmax (`ops.sink_scale`)."""
+    gate: Literal["none", "heads", "features"] = "none"
+    """Whether sigmoids of a linear layer scale each head, or each feature, of what attention
+    gives."""
+    rotary: bool = True
+    """Whether queries and keys are rotated, in a network of rotary positions."""
+    keys: Literal["own", "values-too", "earlier"] = "own"
+    """Products for keys and values; one for both (Gemma 4); or none, and keys and values are those
+    of the last layer that has its own (Gemma 3n)."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         if self.heads % (self.kv_heads or self.heads):
             raise ValueError(f"kv_heads {self.kv_heads} must divide heads {self.heads}")
+        if self.fused and self.bias == "no-key":
+            raise ValueError("one product has a bias for all or none; give fused: false")
+        if self.window and self.chunk:
+            raise ValueError("give either window or chunk")
+        if self.keys == "values-too" and self.value_size:
+            raise ValueError("keys that are values, too, have their size")
         return self
+
+    def in_layer(self, i: int) -> Attention:
+        """Return the attention of a layer of a stack, counted from 0: with its window, or full."""
+        if not (self.full_every and self.masked) or (i + 1) % self.full_every:
+            return self
+        return self.model_copy(update={"window": 0, "chunk": 0})
+
+    @property
+    def masked(self) -> bool:
+        """Whether a window or a chunk hides some of the keys before a query."""
+        return bool(self.window or self.chunk)
 
     def size(self, hidden: int) -> int:
         """Features of a head."""
@@ -101,25 +146,89 @@ class Attention(Strict):
         causal: bool,
         positions: Positions = NOWHERE,
         memory: str | None = None,
+        keys_values: tuple[str, str] | None = None,
     ) -> str:
-        """Write attention from `x` to itself, or to `memory`."""
-        hidden = b.shape(x)[2]
-        size = self.size(hidden)
-        kv_heads = self.kv_heads or self.heads
-        widths = (self.heads * size, kv_heads * size, kv_heads * size)
-        if memory is None:
-            q, k, v = self._project(b, name, ("query", "key", "value"), x, widths)
+        """Write attention from `x` to itself, or to `memory`, or to given keys and values."""
+        features = b.shape(x)[2]
+        if keys_values is None:
+            q, k, v = self.projected(b, name, x, memory, positions)
         else:
-            (q,) = self._project(b, name, ("query",), x, widths[:1])
-            k, v = self._project(b, name, ("key", "value"), memory, widths[1:])
-        if self.head_norm:
-            q = ops.head_norm(b, f"{name}.query-norm", q, self.heads)
-            k = ops.head_norm(b, f"{name}.key-norm", k, kv_heads)
-        if positions.angles:
-            q = ops.rotary(b, f"{name}.rotary-query", q, positions.angles)
-            k = ops.rotary(b, f"{name}.rotary-key", k, positions.angles)
+            (q,) = self._project(b, name, ("query",), x, self._widths(features)[:1])
+            q = self._normed(b, f"{name}.query-norm", q, self.heads)
+            q = self._rotated(b, f"{name}.rotary-query", q, positions)
+            k, v = keys_values
         y = self.attend(b, name, q, k, v, causal=causal, positions=positions)
-        return ops.linear(b, f"{name}.output", y, hidden, bias=self.output_bias)
+        y = self._gated(b, f"{name}.gate", x, y)
+        return ops.linear(b, f"{name}.output", y, features, bias=self.output_bias)
+
+    def projected(
+        self,
+        b: GraphBuilder,
+        name: str,
+        x: str,
+        memory: str | None = None,
+        positions: Positions = NOWHERE,
+    ) -> tuple[str, str, str]:
+        """Write queries of `x`, and keys and values of it or of `memory`, ready to attend."""
+        q, k, v = self._projected(b, name, x, memory)
+        q = self._normed(b, f"{name}.query-norm", q, self.heads)
+        k = self._normed(b, f"{name}.key-norm", k, self.kv_heads or self.heads)
+        q = self._rotated(b, f"{name}.rotary-query", q, positions)
+        return q, self._rotated(b, f"{name}.rotary-key", k, positions), v
+
+    def keys_values(
+        self, b: GraphBuilder, name: str, x: str, positions: Positions = NOWHERE
+    ) -> tuple[str, str]:
+        """Write the keys and values of `x` alone, for several layers to attend to."""
+        k, v = self._keys_values(b, name, x, b.shape(x)[2])
+        k = self._normed(b, f"{name}.key-norm", k, self.kv_heads or self.heads)
+        return self._rotated(b, f"{name}.rotary-key", k, positions), v
+
+    def _widths(self, hidden: int) -> tuple[int, int, int]:
+        size, kv_heads = self.size(hidden), self.kv_heads or self.heads
+        return self.heads * size, kv_heads * size, kv_heads * (self.value_size or size)
+
+    def _projected(self, b: GraphBuilder, name: str, x: str, memory: str | None) -> tuple[str, ...]:
+        widths = self._widths(b.shape(x)[2])
+        if memory is None and self.keys == "own":
+            return self._project(b, name, ("query", "key", "value"), x, widths)
+        (q,) = self._project(b, name, ("query",), x, widths[:1])
+        return q, *self._keys_values(b, name, memory or x, b.shape(x)[2])
+
+    def _keys_values(self, b: GraphBuilder, name: str, x: str, hidden: int) -> tuple[str, str]:
+        """Write keys and values of `x`, for queries of `hidden` features."""
+        widths = self._widths(hidden)[1:]
+        if self.keys == "values-too":
+            (k,) = self._project(b, name, ("key",), x, widths[:1])
+            return k, k
+        k, v = self._project(b, name, ("key", "value"), x, widths)
+        return k, v
+
+    def _normed(self, b: GraphBuilder, layer: str, x: str, heads: int) -> str:
+        match self.head_norm:
+            case True:
+                return ops.head_norm(b, layer, x, heads)
+            case "whole":
+                return ops.rms_norm(b, layer, x)
+            case _:
+                return x
+
+    def _rotated(self, b: GraphBuilder, layer: str, x: str, positions: Positions) -> str:
+        if not (positions.angles and self.rotary):
+            return x
+        return ops.rotary(b, layer, x, positions.angles)
+
+    def _gated(self, b: GraphBuilder, layer: str, x: str, y: str) -> str:
+        if self.gate == "none":
+            return y
+        width = self.heads if self.gate == "heads" else b.shape(y)[2]
+        gate = ops.linear(b, layer, x, width, bias=False)
+        gate = ops.activation(b, f"{layer}.sigmoid", gate, "sigmoid")
+        if self.gate == "features":
+            return ops.multiply(b, f"{layer}.multiply", y, gate)
+        *rows, features = b.shape(y)
+        (wide,) = ops.function(b, f"{layer}.spread", "rearrange", (gate,), (*rows, features))
+        return ops.multiply(b, f"{layer}.multiply", y, wide)
 
     def attend(
         self,
@@ -136,7 +245,7 @@ class Attention(Strict):
         heads, kv_heads = self.heads, self.kv_heads or self.heads
         scale = 1 / math.sqrt(b.shape(q)[2] // heads) if self.scaled else 1.0
         if self.kernel in {"flash", "flash-1"} and not positions.table:
-            return ops.flash_attention(
+            y = ops.flash_attention(
                 b,
                 f"{name}.flash",
                 q,
@@ -148,7 +257,13 @@ class Attention(Strict):
                 causal=causal,
                 dropout=self.dropout,
                 first=self.kernel == "flash-1",
+                window=self.window,
+                chunk=self.chunk,
             )
+            if not self.sinks:
+                return y
+            sinks = b.weight(f"{name}.sinks.weight", (heads,))
+            return ops.sink_scale(b, f"{name}.sinks", y, f"{name}.flash.log-sums", sinks)
         p = ops.attention_scores(b, f"{name}.scores", q, k, heads, kv_heads, causal=causal)
         if positions.table:
             distance, layer = positions.distance, f"{name}.relative-bias"
@@ -157,9 +272,17 @@ class Attention(Strict):
             p = _added(b, f"{name}.add-mask", p, positions.mask)
         if self.kernel == "eager":
             p, scale = self._divided_and_masked(b, name, p, scale), 1.0
-        p = ops.softmax(b, f"{name}.softmax", p, scale=scale, causal=causal)
+        p = self._softmax(b, name, p, scale, causal=causal)
         p = dropout(b, f"{name}.dropout", p, self.dropout)
         return ops.attention_context(b, f"{name}.context", p, v, kv_heads, causal=causal)
+
+    def _softmax(self, b: GraphBuilder, name: str, p: str, scale: float, *, causal: bool) -> str:
+        """Write the softmax, in which sinks may take part."""
+        layer = f"{name}.softmax"
+        if not self.sinks:
+            return ops.softmax(b, layer, p, scale=scale, causal=causal)
+        sinks = b.weight(f"{name}.sinks.weight", (self.heads,))
+        return ops.softmax_with_sinks(b, layer, p, sinks, scale=scale, causal=causal)
 
     def _divided_and_masked(self, b: GraphBuilder, name: str, scores: str, scale: float) -> str:
         """Divide scores, then add a mask of the keys that every query of a sequence shares."""
@@ -173,9 +296,11 @@ class Attention(Strict):
         self, b: GraphBuilder, name: str, parts: tuple[str, ...], x: str, widths: tuple[int, ...]
     ) -> tuple[str, ...]:
         if self.fused and len(parts) > 1:
-            return ops.fused_linear(b, f"{name}.{'-'.join(parts)}", x, widths, bias=self.bias)
+            bias = self.bias is True
+            return ops.fused_linear(b, f"{name}.{'-'.join(parts)}", x, widths, bias=bias)
+        without = "key" if self.bias == "no-key" else ""
         return tuple(
-            ops.linear(b, f"{name}.{part}", x, width, bias=self.bias)
+            ops.linear(b, f"{name}.{part}", x, width, bias=bool(self.bias) and part != without)
             for part, width in zip(parts, widths, strict=True)
         )
 
@@ -183,6 +308,35 @@ class Attention(Strict):
 def _added(b: GraphBuilder, layer: str, scores: str, mask: str) -> str:
     mask = b.cast(mask, b.format(scores), layer.rpartition(".")[0])
     return ops.function(b, layer, "broadcast-add", (scores, mask), b.shape(scores))[0]
+
+
+class Indexer(Strict):
+    """What chooses the keys that a query meets (`ops.index_scores`).
+
+    It is trained by a loss of its own on what is detached; here its weights are frozen, and what
+    that loss costs is left out.
+    """
+
+    heads: Channels
+    size: Channels
+    """Features of a head."""
+    top_k: Channels
+    """Keys that a query meets."""
+    shared: bool = False
+    """Whether it takes the keys that the layer before has chosen."""
+
+    def build(self, b: GraphBuilder, name: str, x: str, latent: str) -> None:
+        """Write the choice of keys for `x`, whose queries are made of `latent`."""
+        if self.shared:
+            return
+        q = ops.linear(b, f"{name}.query", latent, self.heads * self.size, bias=False)
+        k = ops.linear(b, f"{name}.key", x, self.size, bias=False)
+        k = ops.layer_norm(b, f"{name}.key-norm", k)
+        k = b.cast(k, b.numerics.compute, f"{name}.key-norm")
+        weights = ops.linear(b, f"{name}.weights", x, self.heads, bias=False)
+        b.freeze(name)
+        scores = ops.index_scores(b, f"{name}.scores", q, k, weights)
+        ops.top_k(b, f"{name}.top-k", scores, min(self.top_k, b.shape(x)[1]))
 
 
 class LatentAttention(Strict):
@@ -205,6 +359,17 @@ class LatentAttention(Strict):
     """Features of a head's value."""
     kernel: Literal["separate", "flash"] = "separate"
     """Separate ops, which store the scores, or one op, which does not (FlashAttention)."""
+    rotary: bool = True
+    """Whether the features that are there to be rotated are."""
+    indexer: Indexer | None = None
+    """What chooses the keys that a query meets; by default it meets all before it. Separate ops
+    form all scores; one fused op only those of as many keys as are chosen."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.indexer and self.query_rank is None:
+            raise ValueError("indexer: its queries are made of those of low rank; give query_rank")
+        return self
 
     def build(self, b: GraphBuilder, name: str, x: str, *, causal: bool, angles: str) -> str:
         """Write attention from `x` to itself."""
@@ -213,6 +378,10 @@ class LatentAttention(Strict):
         if self.query_rank:
             latent = ops.linear(b, f"{name}.query-down", x, self.query_rank, bias=False)
             latent = ops.rms_norm(b, f"{name}.query-norm", latent)
+        window = 0
+        if self.indexer:
+            self.indexer.build(b, f"{name}.indexer", x, latent)
+            window = self.indexer.top_k
         widths = (heads * self.plain_size, heads * self.rotary_size)
         q, q_rotary = ops.fused_linear(b, f"{name}.query-up", latent, widths, bias=False)
         widths = (self.rank, self.rotary_size)
@@ -220,11 +389,12 @@ class LatentAttention(Strict):
         latent = ops.rms_norm(b, f"{name}.key-value-norm", latent)
         widths = (heads * self.plain_size, heads * self.value_size)
         k, v = ops.fused_linear(b, f"{name}.key-value-up", latent, widths, bias=False)
-        q_rotary = ops.rotary(b, f"{name}.rotary-query", q_rotary, angles)
-        k_rotary = ops.rotary(b, f"{name}.rotary-key", k_rotary, angles)
+        if self.rotary:
+            q_rotary = ops.rotary(b, f"{name}.rotary-query", q_rotary, angles)
+            k_rotary = ops.rotary(b, f"{name}.rotary-key", k_rotary, angles)
         q = ops.join_heads(b, f"{name}.join-query", q, q_rotary, heads, heads)
         k = ops.join_heads(b, f"{name}.join-key", k, k_rotary, heads, 1)
-        plain = Attention(heads=heads, kernel=self.kernel)
+        plain = Attention(heads=heads, kernel=self.kernel, window=window)
         y = plain.attend(b, name, q, k, v, causal=causal)
         return ops.linear(b, f"{name}.output", y, hidden, bias=False)
 
@@ -304,16 +474,19 @@ class ResidualBranch:
         Norm before the branch (pre-norm), or after the sum as in the first transformer.
     around
         Another norm at the end of the branch, before the sum.
+    before
+        Whether there is a norm before it, too, where there is one around it.
     """
 
     norm: Norm
     first: bool
     dropout: float
     around: bool = False
+    before: bool = True
 
     def enter(self, b: GraphBuilder, layer: str, x: str) -> str:
         """Return what the branch computes with."""
-        return norm(b, layer, x, self.norm) if self.first else x
+        return norm(b, layer, x, self.norm) if self.first and self.before else x
 
     def leave(self, b: GraphBuilder, name: str, layer: str, y: str, x: str) -> str:
         """Return the sum of the branch `y` and the stream `x`."""

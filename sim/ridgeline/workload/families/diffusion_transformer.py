@@ -35,6 +35,8 @@ class DiT(Network):
     hidden: Channels
     attention: Attention
     feed_forward: FeedForward
+    variance: bool = True
+    """Whether it predicts a variance beside the noise."""
 
     def build(self, b: GraphBuilder) -> str:
         """Write the forward graph and return the name of the loss tensor."""
@@ -48,7 +50,8 @@ class DiT(Network):
             x = self._block(b, f"blocks.{i}", x, condition)
         shift, scale = vectors(b, "head", condition, 2, features)
         x = modulated(b, "head", x, shift, scale)
-        x = ops.linear(b, "head", x, 2 * self.image.channels * self.patch**2)
+        channels = (1 + self.variance) * self.image.channels
+        x = ops.linear(b, "head", x, channels * self.patch**2)
         targets = b.input("noise", b.shape(x))
         return ops.mean_squared_error(b, "loss", x, targets)
 

@@ -34,13 +34,27 @@ class Mixture(Strict):
     latent: Channels | None = None
     """Features that the chosen experts compute with, between two linear layers that all tokens
     pass (LatentMoE); by default those of the network."""
-    scores: Literal["softmax-of-chosen", "softmax", "shared-sigmoid"] = "softmax-of-chosen"
+    scores: Literal["softmax-of-chosen", "softmax", "shared-sigmoid", "sigmoid"] = (
+        "softmax-of-chosen"
+    )
     """Weights of the chosen experts: a softmax over their scores (Mixtral), their part of a softmax
-    over all (DeepSeek-V2), or sigmoids divided by their sum (DeepSeek-V3)."""
+    over all (DeepSeek-V2), sigmoids divided by their sum (DeepSeek-V3), or sigmoids (Llama 4)."""
     scale: Annotated[float, Field(gt=0)] = 1.0
     """What the weights are multiplied by."""
     capacity_factor: Annotated[float, Field(ge=1, le=1024)] = 1.0
     """Rows that an expert computes, over those of an even load."""
+    router_bias: bool = False
+    """Whether the router adds a bias."""
+    score_bias: bool = False
+    """Whether experts are chosen by their scores and a bias, which no gradient reaches."""
+    expert_bias: bool = False
+    """Whether the products of an expert add biases."""
+    shared_gate: bool = False
+    """Whether a sigmoid of a linear layer scales what the shared experts make of a token."""
+    input_scale: bool = False
+    """Whether the router reads normalised tokens, scaled feature by feature (Gemma 4)."""
+    expert_scale: bool = False
+    """Whether the weights of each expert have a trained factor (Gemma 4)."""
     first_dense: Annotated[int, Field(ge=0, le=10_000)] = 0
     """Blocks at the beginning that have the plain feed-forward network instead."""
 
@@ -66,7 +80,13 @@ class Mixture(Strict):
         if self.shared:
             width = self.shared * (self.shared_width or self.width)
             always = FeedForward(width=width, activation=self.activation, bias=False)
-            y = ops.add(b, f"{name}.add-shared", y, always.build(b, f"{name}.shared", x))
+            z = always.build(b, f"{name}.shared", x)
+            if self.shared_gate:
+                gate = ops.linear(b, f"{name}.shared-gate", x, 1, bias=False)
+                gate = ops.activation(b, f"{name}.shared-gate.sigmoid", gate, "sigmoid")
+                layer = f"{name}.shared-gate.multiply"
+                (z,) = ops.function(b, layer, "broadcast-multiply", (z, gate), b.shape(z))
+            y = ops.add(b, f"{name}.add-shared", y, z)
         return y
 
     def _expert(self, b: GraphBuilder, name: str, rows: str) -> str:
@@ -75,25 +95,54 @@ class Mixture(Strict):
         match self.activation:
             case "swiglu" | "geglu" as gate:
                 widths = (self.width, self.width)
-                half, up = ops.expert_linears(b, f"{name}.gate-up", rows, widths)
+                half, up = self._products(b, f"{name}.gate-up", rows, widths)
                 rows = ops.gated(b, f"{name}.{gate}", half, up, gate)
             case function:
-                (rows,) = ops.expert_linears(b, f"{name}.up", rows, (self.width,))
+                (rows,) = self._products(b, f"{name}.up", rows, (self.width,))
                 rows = ops.activation(b, f"{name}.{function}", rows, function)
-        return ops.expert_linears(b, f"{name}.down", rows, (features,))[0]
+        return self._products(b, f"{name}.down", rows, (features,))[0]
+
+    def _products(
+        self, b: GraphBuilder, layer: str, rows: str, widths: tuple[int, ...]
+    ) -> tuple[str, ...]:
+        """Write products of the rows of all experts, each with weights and biases of its own."""
+        ys = ops.expert_linears(b, layer, rows, widths)
+        if not self.expert_bias:
+            return ys
+        return tuple(self._biased(b, f"{layer}.bias{i}", y) for i, y in enumerate(ys))
+
+    def _biased(self, b: GraphBuilder, layer: str, y: str) -> str:
+        bias = b.weight(f"{layer}.weight", (self.experts, 1, b.shape(y)[-1]))
+        bias = b.cast(bias, b.format(y), layer)
+        return ops.function(b, layer, "broadcast-add", (y, bias), b.shape(y))[0]
 
     def _route(self, b: GraphBuilder, name: str, x: str) -> tuple[str, str]:
         """Return the weights of the chosen experts, and which they are."""
-        weights = ops.linear(b, name, x, self.experts, bias=False)
+        if self.input_scale:
+            x = ops.rms_norm(b, f"{name}.norm", x)
+        weights = ops.linear(b, name, x, self.experts, bias=self.router_bias)
         if self.scores == "softmax":
             weights = ops.softmax(b, f"{name}.softmax", weights)
-        elif self.scores == "shared-sigmoid":
+        elif self.scores in {"shared-sigmoid", "sigmoid"}:
             weights = ops.activation(b, f"{name}.sigmoid", weights, "sigmoid")
+        if self.score_bias:
+            bias = b.cast(
+                b.weight(f"{name}.score-bias.weight", (self.experts,)), b.format(weights), name
+            )
+            layer = f"{name}.score-bias"
+            (weights,) = ops.function(b, layer, "broadcast-add", (weights, bias), b.shape(weights))
+            b.freeze(f"{name}.score-bias")
         weights, chosen = ops.top_k(b, f"{name}.top-k", weights, self.top_k)
         if self.scores == "softmax-of-chosen":
             weights = ops.softmax(b, f"{name}.softmax", weights)
         elif self.scores == "shared-sigmoid":
             weights = ops.share(b, f"{name}.share", weights)
+        if self.expert_scale:
+            factors = b.weight(f"{name}.expert-scale.weight", (self.experts,))
+            factors = b.cast(factors, b.format(weights), f"{name}.expert-scale")
+            layer = f"{name}.expert-scale"
+            inputs = (weights, chosen, factors)
+            (weights,) = ops.function(b, layer, "broadcast-multiply", inputs, b.shape(weights))
         if self.scale != 1:
             weights = ops.scale(b, f"{name}.scale", weights, self.scale)
         return weights, chosen

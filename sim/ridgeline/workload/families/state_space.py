@@ -27,6 +27,12 @@ class StateSpace(Strict):
     """Positions that the convolution of every feature reads."""
     chunk: Annotated[int, Field(ge=1, le=2**16)] = 128
     """Positions that kernels form together by products."""
+    filter_bias: bool = True
+    """Whether that convolution adds a bias."""
+    bias: bool = False
+    """Whether the two products add biases."""
+    norm: bool = True
+    """Whether what states give is normalised under its gate, or only multiplied by silu of it."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -38,7 +44,13 @@ class StateSpace(Strict):
         """Write the layer."""
         sizes = StateSpaceSizes(self.heads, self.head_size, self.groups, self.state, self.chunk)
         widths = (sizes.inner, sizes.mixed, self.heads)
-        gate, mixed, steps = ops.fused_linear(b, f"{name}.input", x, widths, bias=False)
-        y = ops.state_space(b, f"{name}.states", mixed, steps, sizes, self.taps)
-        y = ops.gated_norm(b, f"{name}.norm", y, gate, self.groups)
-        return ops.linear(b, f"{name}.output", y, b.shape(x)[2], bias=False)
+        gate, mixed, steps = ops.fused_linear(b, f"{name}.input", x, widths, bias=self.bias)
+        y = ops.state_space(
+            b, f"{name}.states", mixed, steps, sizes, self.taps, bias=self.filter_bias
+        )
+        if self.norm:
+            y = ops.gated_norm(b, f"{name}.norm", y, gate, self.groups)
+        else:
+            gate = ops.activation(b, f"{name}.silu", gate, "silu")
+            y = ops.multiply(b, f"{name}.gate", y, gate)
+        return ops.linear(b, f"{name}.output", y, b.shape(x)[2], bias=self.bias)

@@ -14,7 +14,9 @@ from ridgeline.workload.ops.attention import (
     relative_bias,
     rotary,
     rotary_angles,
+    sink_scale,
     softmax,
+    softmax_with_sinks,
 )
 from ridgeline.workload.ops.contraction import (
     add_bias,
@@ -29,6 +31,7 @@ from ridgeline.workload.ops.elementwise import activation, add, dropout, gated, 
 from ridgeline.workload.ops.embedding import class_token, embedding, gather, position_embedding
 from ridgeline.workload.ops.functions import function
 from ridgeline.workload.ops.interaction import dot_interaction
+from ridgeline.workload.ops.linear_attention import causal_filter, linear_attention
 from ridgeline.workload.ops.losses import (
     binary_cross_entropy,
     cross_entropy,
@@ -50,7 +53,9 @@ from ridgeline.workload.ops.pooling import adaptive_avg_pool, avg_pool, max_pool
 from ridgeline.workload.ops.recurrent import recurrent
 from ridgeline.workload.ops.regions import roi_align
 from ridgeline.workload.ops.routing import combine, dispatch, share, top_k
+from ridgeline.workload.ops.selective_scan import selective_scan
 from ridgeline.workload.ops.shape import columns, concat, crop, cut, joint, pad_channels, upsample
+from ridgeline.workload.ops.sparse_attention import index_scores
 from ridgeline.workload.ops.state_space import gated_norm, state_space
 from ridgeline.workload.ops.step import scale, seed, unscale, update
 from ridgeline.workload.ops.volume import conv, conv_transpose
@@ -66,6 +71,7 @@ __all__ = [
     "avg_pool",
     "batch_norm",
     "binary_cross_entropy",
+    "causal_filter",
     "class_token",
     "columns",
     "combine",
@@ -93,10 +99,12 @@ __all__ = [
     "gather",
     "group_norm",
     "head_norm",
+    "index_scores",
     "join_heads",
     "joint",
     "layer_norm",
     "linear",
+    "linear_attention",
     "local_response_norm",
     "max_pool",
     "mean_squared_error",
@@ -114,9 +122,12 @@ __all__ = [
     "rotary_angles",
     "scale",
     "seed",
+    "selective_scan",
     "share",
+    "sink_scale",
     "smooth_l1",
     "softmax",
+    "softmax_with_sinks",
     "state_space",
     "top_k",
     "transducer",

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
-from ridgeline.workload.graph import Gemm, Op
+from ridgeline.workload.graph import MET, Gemm, Op
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import MASTER
 from ridgeline.workload.ops.elementwise import DROPOUT
@@ -45,6 +45,21 @@ def softmax(
     return y
 
 
+def softmax_with_sinks(
+    b: GraphBuilder, layer: str, x: str, sinks: str, *, scale: float = 1.0, causal: bool = False
+) -> str:
+    """Softmax of scores [batch, heads, rows, columns] in which a sink of each head takes part.
+
+    See `sink_scale`, which does the same behind a fused kernel.
+    """
+    x = b.widened(x, layer)
+    y = b.activation(f"{layer}.y", b.shape(x), b.format(x))
+    attrs = (("scale", scale), ("causal", int(causal)))
+    flops = SINK_SOFTMAX.forward.of(b.elements(x))
+    b.emit(SINK_SOFTMAX, layer, (x, sinks), (y,), flops=flops, attrs=attrs)
+    return y
+
+
 def attention_context(
     b: GraphBuilder, layer: str, p: str, v: str, kv_heads: int, *, causal: bool = False
 ) -> str:
@@ -71,6 +86,7 @@ def flash_attention(
     dropout: float = 0.0,
     first: bool = False,
     window: int = 0,
+    chunk: int = 0,
     casts: bool = True,
 ) -> str:
     """Scores, softmax, dropout and context by one op, which stores no scores.
@@ -79,20 +95,28 @@ def flash_attention(
     every row's sum is kept, and the backward pass forms the scores again. Its loops count both
     products, one after the other: k is the size of a key plus that of a value; backward five.
     `first`: the kernel of 2022, which reaches less of the peak than its successors. `window`: how
-    many keys a query meets at most, itself the last, of a causal mask; 0: all before it. `casts`:
-    False of kernels that read queries, keys and values in the formats that they are stored in.
+    many keys a query meets at most, itself the last, of a causal mask; 0: all before it. `chunk`:
+    positions that attend to each other alone, those after them to each other, and so on (Meta,
+    Llama 4, 2025: `attention_chunk_size` of its configurations; windows of patches, if the mask is
+    not causal); 0: all do. `casts`: False of kernels that read queries, keys and values in the
+    formats that they are stored in.
     """
     (n, rows, size), (_, columns, _) = _per_head(b, layer, q, heads), b.shape(k)
     of_value = _per_head(b, layer, v, kv_heads)[2]
     if window and not causal:
         raise RidgelineError(f"layer {layer!r}: a window of {window} keys needs a causal mask")
+    if window and chunk:
+        raise RidgelineError(f"layer {layer!r}: give either a window or chunks")
+    window, chunk = (0 if keys >= columns else keys for keys in (window, chunk))
     if casts:
         q, k, v = (b.cast(x, b.numerics.compute, layer) for x in (q, k, v))
     y = b.activation(f"{layer}.y", (n, rows, heads * of_value), b.numerics.compute)
     sums = b.activation(f"{layer}.log-sums", (n, heads, rows), MASTER)
     group = heads // kv_heads
     version: Attrs = (("first", True),) if first else ()
-    within: Attrs = ((WINDOW, window),) if window else ()
+    within: Attrs = ((WINDOW, window),) if window else ((CHUNK, chunk),) if chunk else ()
+    if within and (scores := _scores(rows, columns, window, chunk, causal)) < rows * columns:
+        within = (*within, (MET, scores / (rows * columns)))
     b.emit(
         FLASH,
         layer,
@@ -100,7 +124,7 @@ def flash_attention(
         (y, sums),
         loops=Gemm(group * rows, columns, size + of_value, batch=n * kv_heads),
         flops=(FLASH.forward.flops + bool(dropout) * DROPOUT.forward.flops)
-        * (n * heads * _scores(rows, columns, window)),
+        * (n * heads * _scores(rows, columns, window, chunk, causal)),
         attrs=(
             *_attrs(heads, kv_heads, causal),
             ("scale", scale),
@@ -118,21 +142,46 @@ def met_scores(op: Op) -> float:
     attrs = dict(op.attrs)
     rows = op.loops.m * int(attrs["kv-heads"]) // int(attrs["heads"])
     columns = op.loops.n
-    if not op.causal:
+    chunk = int(attrs.get(CHUNK, 0))
+    if not (op.causal or chunk):
         return 1.0
-    return _scores(rows, columns, int(attrs.get(WINDOW, columns))) / (rows * columns)
+    window = int(attrs.get(WINDOW, 0 if chunk else columns))
+    return _scores(rows, columns, window, chunk, op.causal) / (rows * columns)
 
 
-def _scores(rows: int, columns: int, window: int) -> int:
-    """Count the scores of a head: all, or those inside a window of a causal mask.
+def _scores(rows: int, columns: int, window: int, chunk: int, causal: bool) -> int:
+    """Count the scores of a head: all, or those inside a window of a causal mask or in chunks.
 
     The queries are the last ones of the keys' positions.
     """
+    if chunk:  # those of positions before p: of whole chunks, and of a part of one
+        last = columns % chunk or chunk  # length of the last chunk
+        before = [
+            p // chunk * (chunk * (chunk + 1) // 2) + p % chunk * (p % chunk + 1) // 2
+            if causal
+            else p // chunk * chunk**2 + p % chunk * (last if p + last > columns else chunk)
+            for p in (columns - rows, columns)
+        ]
+        return before[1] - before[0]
     if not window:
         return rows * columns
     window, first = min(window, columns), columns - rows + 1  # keys of the first query
     short = max(0, window - first)  # queries that have fewer keys before them
     return rows * window - short * (short + 1) // 2
+
+
+def sink_scale(b: GraphBuilder, layer: str, y: str, sums: str, sinks: str) -> str:
+    """Scale what fused attention gives [batch, positions, heads x size] as a sink in its sum does.
+
+    A sink is a trained score of each head that takes part in the softmax, but has no value (Xiao et
+    al., StreamingLLM, ICLR 2024, arXiv:2309.17453; OpenAI, gpt-oss model card, 2025,
+    arXiv:2508.10925, Section 2). With l the logarithm of a row's sum [batch, heads, positions] the
+    result is y / (1 + exp(sink - l)), by which programs add sinks to a kernel that knows none.
+    """
+    out = b.activation(f"{layer}.y", b.shape(y), b.format(y))
+    flops = SINK_SCALE.forward.of(b.elements(y))
+    b.emit(SINK_SCALE, layer, (y, sums, sinks), (out,), flops=flops, in_place=True)
+    return out
 
 
 def rotary(b: GraphBuilder, layer: str, x: str, angles: str) -> str:
@@ -256,22 +305,41 @@ def _flash_gradient(g: GradientBuilder, op: Op) -> None:
     Those that only an unwanted gradient needs are left out.
     """
     (q, k, v), (y, sums) = op.inputs, op.outputs
+    of_sums = (g.gradient(sums),) if g.has_gradient(sums) else ()  # of sinks
     assert isinstance(op.loops, Gemm)
     of_value = g.elements(y) // g.elements(sums)
     of_key = op.loops.k - of_value
     m, columns, batch = op.loops.m, op.loops.n, op.loops.batch
-    drops = float(dict(op.attrs)["probability"]) > 0
+    attrs = dict(op.attrs)
+    drops, met = float(attrs["probability"]) > 0, float(attrs.get(MET, 1.0))
     dq, dk, dv = map(g.wants, op.inputs)
     products = of_key * (1 + dq + dk) + of_value * ((dq or dk) + dv)
     g.derive(
         FLASH,
         op,
         tuple(filter(g.wants, op.inputs)),
-        (q, k, v, y, sums, g.gradient(y)),
+        (q, k, v, y, sums, g.gradient(y), *of_sums),
         loops=Gemm(m, columns, products, batch),
         recomputed_flops=2 * batch * m * columns * of_key,
-        flops=(FLASH.gradient.flops + drops * DROPOUT.gradient.flops) * (batch * m * columns),
+        flops=round(
+            (FLASH.gradient.flops + drops * DROPOUT.gradient.flops) * (batch * m * columns) * met
+        ),
     )
+
+
+def _sink_softmax_gradient(g: GradientBuilder, op: Op) -> None:
+    (y,) = op.outputs
+    wanted = tuple(filter(g.wants, op.inputs))
+    flops = SINK_SOFTMAX.gradient.of(g.elements(y))
+    g.derive(SINK_SOFTMAX, op, wanted, (g.gradient(y), y), flops=flops)
+
+
+def _sink_scale_gradient(g: GradientBuilder, op: Op) -> None:
+    """Form dy, and of each row the sum of dy y, of which sums and sinks have their gradients."""
+    (y, sums, sinks), dy = op.inputs, g.gradient(op.outputs[0])
+    flops = SINK_SCALE.gradient.of(g.elements(y))
+    wanted = tuple(filter(g.wants, (y, sums, sinks)))
+    g.derive(SINK_SCALE, op, wanted, (dy, y, sums, sinks), flops=flops)
 
 
 def _softmax_gradient(g: GradientBuilder, op: Op) -> None:
@@ -312,6 +380,8 @@ OFF_DIAGONAL = "off-diagonal"
 without a diagonal (`ridgeline.parallel.sharding.ring_attention`)."""
 WINDOW = "window"
 """Attribute of fused attention: the keys that a query meets at most, itself the last."""
+CHUNK = "chunk"
+"""Attribute of fused attention: how many positions attend to each other alone."""
 
 
 def _row_labels(shape: tuple[int, ...], positions: str) -> Labels:
@@ -379,6 +449,18 @@ def _merge_sharding(op: Op, tensors: Tensors) -> Signature:
     return Signature(both * 2, both, {"H": tensors[op.outputs[1]].shape[1]})
 
 
+def _sink_softmax_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Scores [b, H, s, t], sinks [H] -> y [b, H, s, t]; rows stay whole."""
+    rows = ("b", "H", "s", "")
+    return Signature((rows, ("H",)), (rows,))
+
+
+def _sink_scale_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Y [b, s, H], sums [b, H, s], sinks [H] -> y [b, s, H]."""
+    rows, heads = ("b", "s", "H"), tensors[op.inputs[2]].shape[0]
+    return Signature((rows, ("b", "H", "s"), ("H",)), (rows,), {"H": heads})
+
+
 def _rotary_sharding(op: Op, tensors: Tensors) -> Signature:
     """X [b, s, heads x size], angles [s, size]."""
     x, angles = (tensors[name].shape for name in op.inputs)
@@ -425,6 +507,18 @@ MERGE = op_kind(
     forward=Cost(3, "output element", "both parts times what their row sums weigh, added"),
     sharding=_merge_sharding,
 )(None)
+SINK_SOFTMAX = op_kind(
+    "softmax-with-sinks",
+    forward=Cost(6, "element", "as softmax; a sink is one more score of a row"),
+    gradient=Cost(6, "element", "as softmax; the share of the sink, and its sum"),
+    sharding=_sink_softmax_sharding,
+)(_sink_softmax_gradient)
+SINK_SCALE = op_kind(
+    "sink-scale",
+    forward=Cost(1, "element", "times a factor of its row and head"),
+    gradient=Cost(3, "element", "dy times the factor; dy y and its sum"),
+    sharding=_sink_scale_sharding,
+)(_sink_scale_gradient)
 ROTARY = op_kind(
     "rotary",
     forward=Cost(3, "element", "two products and their sum"),

@@ -9,20 +9,24 @@ S [key features, value features]; at each position with decay a and learning rat
 Section 3.3 of the first forms it chunk by chunk (the WY representation): with C positions a chunk,
 the products K K', its triangular inverse T, T K and T V; then one chunk after the other W S, Q S,
 (Q K') U and K' U. Traffic is that of the authors' kernels (fla-org/flash-linear-attention,
-fla/ops/gated_delta_rule/chunk.py), which exchange T, W, U and the states through memory. These are
-forward kernels of inference: they have no gradient.
+fla/ops/gated_delta_rule/chunk.py), which exchange T, W, U and the states through memory.
+`chunked_delta_rule` and `delta_rule_step` are the forward kernels of inference, which have no
+gradient; `linear_attention` is the layer that is trained, as one op of all its kernels.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from fractions import Fraction
+from typing import Literal
 
 from ridgeline.errors import RidgelineError
-from ridgeline.workload.builder import Attrs, GraphBuilder
+from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.formats import bytes_of
-from ridgeline.workload.graph import Gemm, Role
+from ridgeline.workload.graph import Gemm, Op, Role
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import MASTER
+from ridgeline.workload.sharding_axes import Signature, Tensors
 
 _CHUNK_KERNELS = 6
 """Running sums of the decays, K K', its inverse, W and U, states, outputs."""
@@ -80,7 +84,7 @@ def chunked_delta_rule(
     rows, size = sequences * positions, int(bytes_of(format_))
     chunk = min(heads.chunk, positions)
     chunks = sequences * -(-positions // chunk)
-    kv, per_chunk = heads.key_size * heads.value_size, chunk * chunk
+    kv = heads.key_size * heads.value_size
     q, k, v = (
         b.input(f"{layer}.{name}", (rows, count, features), format_)
         for name, count, features in (
@@ -113,9 +117,7 @@ def chunked_delta_rule(
         name=f"{layer}.exchange",
         attrs=(("kernels", _CHUNK_KERNELS - 1),),
     )
-    macs = 3 * per_chunk * heads.key_size + 2 * per_chunk * heads.value_size
-    macs += 3 * chunk * kv + chunk * per_chunk // 3
-    rank = -(-macs // (chunk * heads.value_size))
+    rank = _rank(heads, chunk, "delta")
     b.emit(
         DELTA_RULE,
         layer,
@@ -154,6 +156,173 @@ def delta_rule_step(
     return y
 
 
+StateRule = Literal["delta", "decay"]
+"""How states take up a key and its value: by what they do not hold yet (the delta rule), or whole
+(Lightning attention: Qin et al., 2024, arXiv:2401.04658; MiniMax-01, 2025, arXiv:2501.08313)."""
+
+
+def _rank(heads: DeltaHeads, chunk: int, rule: StateRule) -> int:
+    """Rank of one product [chunk, value features] with as many multiplications as a chunk's all."""
+    kv, scores = heads.key_size * heads.value_size, chunk * chunk
+    macs = scores * (heads.key_size + heads.value_size) + 2 * chunk * kv  # Q K', times U; Q S, K' U
+    if rule == "delta":  # K K', T K, T V, W S and the inverse
+        macs += scores * (2 * heads.key_size + heads.value_size) + chunk * kv + chunk * scores // 3
+    return -(-macs // (chunk * heads.value_size))
+
+
+def linear_attention(
+    b: GraphBuilder,
+    layer: str,
+    inputs: tuple[str, ...],
+    heads: DeltaHeads,
+    rule: StateRule,
+) -> str:
+    """Let states of heads run over positions, as a layer that is trained.
+
+    Parameters
+    ----------
+    inputs
+        Queries and keys [batch, positions, keys x key size], values [batch, positions, values x
+        value size]; of the delta rule also rates w [batch, positions, values] and steps [batch,
+        positions, values, or values x key size], of which a = exp(-exp(decay) softplus(step +
+        bias)) with trained decays of the heads and biases of the steps. States of "decay" decay by
+        fixed factors.
+
+    Returns
+    -------
+    [batch, positions, values x value size]. The backward pass forms W, U and the states again and
+    keeps none of them (`chunk_gated_delta_rule_bwd` of the authors' kernels).
+    """
+    q, k, v = inputs[:3]
+    n, positions, width = b.shape(v)
+    if heads.values % heads.keys or width != heads.values * heads.value_size:
+        raise RidgelineError(f"layer {layer!r}: {width} features and {heads} do not fit together")
+    if b.shape(q) != b.shape(k) or b.shape(k)[2] != heads.keys * heads.key_size:
+        raise RidgelineError(f"layer {layer!r}: queries and keys do not fit {heads}")
+    chunk, size = min(heads.chunk, positions), int(bytes_of(b.format(v)))
+    weights = []
+    if rule == "delta":
+        biases, decays = (b.shape(inputs[4])[2],), (heads.values,)
+        weights.append(b.weight(f"{layer}.step-bias", biases))
+        weights.append(b.weight(f"{layer}.decay", decays))
+    y = b.activation(f"{layer}.y", b.shape(v), b.format(v))
+    chunks = n * -(-positions // chunk)
+    loops = Gemm(chunk, heads.value_size, _rank(heads, chunk, rule), batch=chunks * heads.values)
+    attrs: Attrs = (
+        ("heads", heads.values), ("kv-heads", heads.keys), ("state", heads.key_size),
+        ("chunk", chunk), ("rule", rule), ("kernels", _CHUNK_KERNELS),
+    )  # fmt: skip
+    passes = _exchanged(heads, chunk, size, rule)
+    flops = LINEAR_ATTENTION.forward.of(n * positions * heads.values * chunk)
+    b.emit(
+        LINEAR_ATTENTION,
+        layer,
+        (*inputs, *weights),
+        (y,),
+        loops=loops,
+        flops=flops,
+        passes=(1, 1, passes, *(1 for _ in (*inputs[3:], *weights))),
+        attrs=attrs,
+    )
+    return y
+
+
+def _exchanged(heads: DeltaHeads, chunk: int, size: int, rule: StateRule) -> Fraction:
+    """How often the values' bytes are read, if all that kernels hand to each other is added.
+
+    Of each position: W and U (delta rule), T, and the states of every chunk, written and read.
+    """
+    of_states = 2 * size * heads.key_size * heads.value_size // chunk
+    handed = of_states
+    if rule == "delta":
+        handed += 2 * size * (heads.key_size + heads.value_size) + (8 + 2 * size) * chunk
+    return 1 + Fraction(handed, heads.value_size * size)
+
+
+def _linear_attention_gradient(g: GradientBuilder, op: Op) -> None:
+    """Form W, U and the states again; every product has two gradients."""
+    dy = g.gradient(op.outputs[0])
+    assert isinstance(op.loops, Gemm)
+    m, features, rank, batch = op.loops.m, op.loops.n, op.loops.k, op.loops.batch
+    scores = g.elements(dy) // features * m  # rows of all heads, times the positions of a chunk
+    g.derive(
+        LINEAR_ATTENTION,
+        op,
+        tuple(filter(g.wants, op.inputs)),
+        (dy, *op.inputs),
+        loops=Gemm(m, features, 3 * rank, batch),
+        flops=LINEAR_ATTENTION.gradient.of(scores),
+        passes=(2, 2, 2, 3 * op.input_passes[2], *(1 for _ in op.inputs[3:])),
+        attrs=(*((k, v) for k, v in op.attrs if k != "kernels"), ("kernels", 2 * _CHUNK_KERNELS)),
+        recomputed_flops=2 * op.loops.macs,
+    )
+
+
+def causal_filter(b: GraphBuilder, layer: str, x: str, taps: int, *, bias: bool, silu: bool) -> str:
+    """Filter each feature of x [batch, positions, features] over time by trained taps, then silu.
+
+    The trained form of `causal_conv1d`: no state comes in or goes out.
+    """
+    features = b.shape(x)[2]
+    names = (("filter", (features, taps)), ("filter-bias", (features,)))[: 1 + bias]
+    weights = [b.cast(b.weight(f"{layer}.{n}", of), b.format(x), layer) for n, of in names]
+    y = b.activation(f"{layer}.y", b.shape(x), b.format(x))
+    per_element = 2 * taps + CAUSAL_FILTER.forward.flops * silu
+    attrs: Attrs = (("taps", taps), ("silu", int(silu)))
+    b.emit(
+        CAUSAL_FILTER, layer, (x, *weights), (y,), flops=per_element * b.elements(x), attrs=attrs
+    )
+    return y
+
+
+def _causal_filter_gradient(g: GradientBuilder, op: Op) -> None:
+    """Filter again where silu follows; gradients of what is filtered and of the taps."""
+    dy, attrs = g.gradient(op.outputs[0]), dict(op.attrs)
+    silu = int(attrs["silu"])
+    per_element = (4 + 2 * silu) * int(attrs["taps"]) + CAUSAL_FILTER.gradient.flops * silu
+    g.derive(
+        CAUSAL_FILTER,
+        op,
+        tuple(filter(g.wants, op.inputs)),
+        (dy, *op.inputs),
+        flops=per_element * g.elements(dy),
+    )
+
+
+def _linear_attention_sharding(op: Op, tensors: Tensors) -> Signature:
+    """Q, k, v, rates, steps [b, s, H], weights [H] -> y [b, s, H]; a unit is a head of keys."""
+    rows = ("b", "", "H")
+    inputs = tuple(rows if len(tensors[name].shape) == 3 else ("H",) for name in op.inputs)
+    units = {"H": int(dict(op.attrs)["kv-heads"])}
+    loops = {"b": ("batch",), "H": ("batch",)}
+    return Signature(inputs, (rows,), units, loops, strict=frozenset({"H"}))
+
+
+def _causal_filter_sharding(op: Op, tensors: Tensors) -> Signature:
+    """X [b, s, f], taps [f, taps], bias [f] -> y [b, s, f]; positions read those before them."""
+    rows = ("b", "", "f")
+    weights = tuple(("f", *("" for _ in tensors[name].shape[1:])) for name in op.inputs[1:])
+    return Signature((rows, *weights), (rows,))
+
+
+LINEAR_ATTENTION = op_kind(
+    "linear-attention",
+    forward=Cost(
+        4, "score of a head inside a chunk", "difference of decays, exp, times K K' and Q K'"
+    ),
+    gradient=Cost(
+        12, "score of a head inside a chunk", "the same again, and for the gradients of both"
+    ),
+    sharding=_linear_attention_sharding,
+)(_linear_attention_gradient)
+CAUSAL_FILTER = op_kind(
+    "causal-filter",
+    forward=Cost(5, "element", "silu, where there is one; and 2 taps for the filter"),
+    gradient=Cost(
+        14, "element", "silu again and its gradient; 4 taps for the filter's, 2 to filter"
+    ),
+    sharding=_causal_filter_sharding,
+)(_causal_filter_gradient)
 CAUSAL_CONV = op_kind(
     "causal-conv1d", forward=Cost(6, "element", "bias, silu; and 2 taps for the filter")
 )(None)

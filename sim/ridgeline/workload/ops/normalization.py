@@ -41,16 +41,23 @@ def batch_norm(b: GraphBuilder, layer: str, x: str, *, axis: int = 1, epsilon: f
 
 
 def layer_norm(
-    b: GraphBuilder, layer: str, x: str, *, axis: int = -1, epsilon: float = 1e-5
+    b: GraphBuilder,
+    layer: str,
+    x: str,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    bias: bool = True,
 ) -> str:
-    """Normalise an axis to mean 0 and variance 1; then scale and shift.
+    """Normalise an axis to mean 0 and variance 1; then scale, and shift if there is a bias.
 
     Ba, Kiros and Hinton, Layer normalization, 2016, arXiv:1607.06450.
     """
     x = b.widened(x, layer)
     rows = list(b.shape(x))
     features = rows.pop(axis)
-    weights = b.weight(f"{layer}.weight", (features,)), b.weight(f"{layer}.bias", (features,))
+    names = ("weight", "bias") if bias else ("weight",)
+    weights = tuple(b.weight(f"{layer}.{name}", (features,)) for name in names)
     saved = (
         b.activation(f"{layer}.mean", tuple(rows), MASTER),
         b.activation(f"{layer}.inverse-deviation", tuple(rows), MASTER),

@@ -63,7 +63,14 @@ class StateSpaceSizes:
 
 
 def state_space(
-    b: GraphBuilder, layer: str, mixed: str, steps: str, sizes: StateSpaceSizes, taps: int
+    b: GraphBuilder,
+    layer: str,
+    mixed: str,
+    steps: str,
+    sizes: StateSpaceSizes,
+    taps: int,
+    *,
+    bias: bool = True,
 ) -> str:
     """Let states of heads run over positions; returns [batch, positions, heads x size].
 
@@ -76,6 +83,8 @@ def state_space(
         What d is made of; [batch, positions, heads].
     taps
         Positions that the convolution of every feature reads.
+    bias
+        Whether the convolution adds a bias.
     """
     n, positions, width = b.shape(mixed)
     if width != sizes.mixed or b.shape(steps)[2] != sizes.heads or sizes.heads % sizes.groups:
@@ -83,7 +92,10 @@ def state_space(
     heads = (sizes.heads,)
     weights = (
         b.cast(b.weight(f"{layer}.filter", (width, taps)), b.numerics.compute, layer),
-        b.cast(b.weight(f"{layer}.filter-bias", (width,)), b.numerics.compute, layer),
+        *(
+            b.cast(b.weight(f"{layer}.{name}", (width,)), b.numerics.compute, layer)
+            for name in ("filter-bias",) * bias
+        ),
         *(b.weight(f"{layer}.{name}", heads) for name in ("step-bias", "decay", "skip")),
     )
     y = b.activation(f"{layer}.y", (n, positions, sizes.inner), b.numerics.compute)

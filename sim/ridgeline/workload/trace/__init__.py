@@ -57,7 +57,13 @@ FORMATS = (
         r'"(traceEvents|distributedInfo|deviceProperties)"\s*:',
         "kineto",
     ),
-    TraceFormat("Hugging Face configuration", (".json",), r'"model_type"\s*:', "huggingface", True),
+    TraceFormat(
+        "Hugging Face configuration",
+        (".json",),
+        r'"(model_type|_class_name)"\s*:',
+        "huggingface",
+        True,
+    ),
     TraceFormat("Chakra execution trace", (".et",), None, "chakra", True),
     TraceFormat(
         "Chakra execution trace in JSON",
