@@ -477,7 +477,7 @@ def _cut_of(
     if judged and not plan.replicas:
         replicas = replicas_of(plan, stack, wires, mesh)
         stages = [mesh.replica(k) for k in range(len(mesh.stages))]
-        room = room_of(stack, by.sizes, mesh.stages, stack.memory.runtime)
+        room = room_of(stack, by.sizes, mesh.stages)
         if by.fuller:
             capacity = zip(room.capacity_bytes, by.fuller, strict=True)
             room = room._replace(capacity_bytes=tuple(size / times for size, times in capacity))

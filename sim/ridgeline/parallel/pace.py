@@ -67,7 +67,10 @@ _SMALL = frozenset({"add", "slice", "concat"})
 
 
 def room_of(
-    stack: Stack, sizes: npt.NDArray[np.int64], stages: Sequence[Ranks], runtime: float
+    stack: Stack,
+    sizes: npt.NDArray[np.int64],
+    stages: Sequence[Ranks],
+    runtime: float | None = None,
 ) -> DeviceRoom:
     """Return what the devices of a pipeline have room for.
 
@@ -78,8 +81,9 @@ def room_of(
     stages
         Ranks of every stage.
     runtime
-        Bytes that the program takes of each device besides tensors.
+        Bytes that the program takes of each device besides tensors; None: the stack's.
     """
+    runtime = stack.memory.runtime if runtime is None else runtime
     capacity = tuple(max(float(sizes[ranks].min()) - runtime, 1.0) for ranks in stages)
     keeps = stack.memory.allocator != "caching" or lasting(stack.gradients.main_grads)
     return DeviceRoom(capacity, keeps)
