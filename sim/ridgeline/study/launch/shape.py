@@ -43,7 +43,10 @@ _SOFT = {
 """Fields in which a run of a network may differ from its description."""
 _MASKS = ("window", "chunk", "full_every", "sinks")
 """Fields of attention that launch files do not say: those of the network that is found hold."""
-_NAMELESS = {"family", "title", "citation", "dataset", "published", "optimizer", "precision"}
+_NAMELESS = {
+    *("kind", "name", "family", "title", "citation", "dataset", "published", "optimizer"),
+    "precision",
+}
 
 _ALIASES = (
     (r"llama-?3[.-]?[13]-?(8|70|405)b", r"llama3-\1b"),
