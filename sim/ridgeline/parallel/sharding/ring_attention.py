@@ -89,13 +89,13 @@ class _Rings:
         if len(op.inputs) > 6:
             raise ConfigError(
                 f"cp_comm_type=ring has no gradient of the sums of {op.layer!r}, which its sinks"
-                " need; allowed: gather",
+                " need; allowed: all-gather",
                 field="plan.cp_comm_type",
             )
         if op.met_share < 1:
             raise ConfigError(
                 f"cp_comm_type=ring hands the keys of all devices around, and {op.layer!r} meets"
-                " only those of a window or chunk, which is not modelled; allowed: gather",
+                " only those of a window or chunk, which is not modelled; allowed: all-gather",
                 field="plan.cp_comm_type",
             )
         if op.causal and op.loops.n % (2 * self.degree):

@@ -41,8 +41,8 @@ _SOFT = {
     "max_positions",
 }  # fmt: skip
 """Fields in which a run of a network may differ from its description."""
-_MASKS = ("window", "chunk", "full_every", "sinks")
-"""Fields of attention that launch files do not say: those of the network that is found hold."""
+_MASKS = ("window", "chunk", "full_every", "sinks", "router_bias", "expert_bias")
+"""Fields of parts that launch files do not say: those of the network that is found hold."""
 _NAMELESS = {
     *("kind", "name", "family", "title", "citation", "dataset", "published", "optimizer"),
     "precision",
