@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ridgeline.workload.trace.huggingface.configuration import FUNCTIONS, GATES, Config
-from ridgeline.workload.trace.huggingface.parts import is_local
+from ridgeline.workload.trace.huggingface.parts import attention, gated, is_local
 from ridgeline.workload.trace.huggingface.registry import Fields, model_type
 
 MASKED_SHARE = 0.15  # of the tokens (Devlin et al., BERT, Section 3.1)
@@ -401,4 +401,49 @@ def t5(c: Config) -> Fields:
         "distance": c.whole("relative_attention_max_distance", 128),
         "tied": c.flag("tie_word_embeddings", True),
         "dropout": drop,
+    }
+
+
+@model_type("t5gemma")
+def t5gemma(c: Config) -> Fields:
+    """T5Gemma: Gemma 2's blocks as an encoder, and as a decoder whose layers attend to it."""
+    one, two = c.part("encoder", "t5gemma_module"), c.part("decoder", "t5gemma_module")
+    mixer = attention(two)
+    layer = {
+        "letter": "A",
+        "attention": mixer,
+        "cross_attention": mixer,
+        "feed_forward": gated(two, act="hidden_activation"),
+    }
+    if one.whole("hidden_size") != two.whole("hidden_size"):
+        raise c.fail("encoder.hidden_size", "an encoder of another width is not modelled")
+    rows = one.whole("max_position_embeddings")
+    tower = {
+        "name": "encoder",
+        "vocabulary": one.whole("vocab_size"),
+        "rows": rows,
+        "rotary": True,
+        "layers": one.layers(),
+        "hidden": one.whole("hidden_size"),
+        "attention": attention(one),
+        "feed_forward": gated(one, act="hidden_activation"),
+        "norm": "rms-norm",
+        "norms": "around",
+        "stack_norm": "rms-norm",
+    }
+    c.note("the windows of every other layer are taken as dense")
+    count = two.layers()
+    return {
+        "family": "decoder",
+        "vocabulary": two.whole("vocab_size"),
+        "sequence": two.whole("max_position_embeddings"),
+        "layers": count,
+        "pattern": "A" * count,
+        "variants": [layer],
+        "hidden": two.whole("hidden_size"),
+        "norm": "rms-norm",
+        "norms": "around",
+        "positions": "rotary",
+        "towers": [tower],
+        "tied": c.flag("tie_word_embeddings", True),
     }
