@@ -17,13 +17,13 @@ from ridgeline.network.collectives import (
     ALGORITHMS,
     CollectiveSchedule,
     SchedulePhase,
-    all_gather_ring,
-    all_reduce_ring,
     closed_form_time_s,
-    reduce_scatter_ring,
 )
 from ridgeline.network.topology import Topology
 
+all_reduce_ring, reduce_scatter_ring, all_gather_ring = (
+    ALGORITHMS[op, "ring"] for op in ("all-reduce", "reduce-scatter", "all-gather")
+)
 sizes = st.floats(0, 1e12)
 latencies_ns = st.integers(0, 10**6)
 bandwidths = st.integers(1, 10**6)
@@ -228,7 +228,7 @@ def test_impossible_questions(arguments: dict[str, object], message: str) -> Non
 
 
 def test_algorithms_are_found_by_operation_and_name() -> None:
-    assert ALGORITHMS["all-reduce", "ring"] is all_reduce_ring
+    assert (all_reduce_ring.op, all_reduce_ring.name) == ("all-reduce", "ring")
     with pytest.raises(RidgelineError, match=r"is registered twice: in .*ring\.py:"):
         ALGORITHMS.register(("all-reduce", "ring"))(all_reduce_ring)
 

@@ -171,15 +171,20 @@ def test_backward_flops_are_forward_flops_for_each_operand_that_depends_on_weigh
 
     Fused attention is two products, whose four gradients are twice its forward FLOPs, and one more
     that only repeats the scores; a recurrence's operands are its gates and its weights. What is
-    made of weights alone (their rows, their directions) is as a weight.
+    made of weights alone (their rows, their directions) is as a weight. What an indexer computes
+    to choose keys has no gradient (`index-scores`).
     """
     graph = shallow(name).training(3)
     forward = [op for op in graph.ops if op.pass_ is Pass.FORWARD]
+    learned = {graph.loss}  # tensors on whose gradients something depends
+    for op in reversed(forward):
+        if op.kind != "index-scores" and not learned.isdisjoint(op.outputs):
+            learned.update(op.inputs)
     weights = {t.name for t in graph.tensors.values() if t.role is Role.WEIGHT} - graph.frozen
     moving = set(weights)
     of_weights, of_inputs = 0, 0
     for op in forward:
-        if op.loops is not None:
+        if op.loops is not None and not learned.isdisjoint(op.outputs):
             wanted = [x in moving for x in op.inputs[:2]]
             is_weight = [x in weights for x in op.inputs[:2]]
             of_weights += op.matrix_flops * sum(is_weight)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
-from ridgeline.parallel.plan.resolved import ResolvedPlan
+from ridgeline.parallel.plan.resolved import ResolvedPlan, pipeline_defaults
 from ridgeline.report.result import Result
 from ridgeline.report.summary import binary_size
 from ridgeline.simulation import simulate
@@ -251,6 +251,9 @@ class _Trial:
             rows = self.plan.tensor_rows
             changes["tensor"] = f"{rows}x{int(changes['tensor']) // rows}"
         plan = ResolvedPlan(**{**now, **changes})
+        if self.plan.pipeline == 1:
+            now |= pipeline_defaults(plan, self.model)
+            plan = ResolvedPlan(**{**now, **changes})
         unsaid = ResolvedPlan(**{**now, **changes, "micro_batch": self.plan.micro_batch})
         if unsaid.micro_batch_size == plan.micro_batch_size:
             del changes["micro_batch"]

@@ -255,6 +255,16 @@ _DEFAULTS: Mapping[str, Any] = {
 """How a default of a stack becomes fields of a plan, by its name in `PlanDefaults`."""
 
 
+def pipeline_defaults(plan: ResolvedPlan, model: Model) -> dict[str, Any]:
+    """Return what its stack decides of a plan that has got a pipeline only now."""
+    found: dict[str, Any] = {}
+    for name in ("schedule", "stage_balance"):
+        value = getattr(plan.stack.plan, name)
+        if value is not None and getattr(plan, name) == Plan.model_fields[name].default:
+            found |= _DEFAULTS[name](plan, value, None, model)
+    return found
+
+
 def _check(plan: ResolvedPlan) -> None:
     """Refuse settings of a stack that are not modelled together with a plan."""
     if plan.stack.moe.dispatch != "per-expert" and plan.expert_load_factor > 1:

@@ -53,7 +53,7 @@ def draw(kind: str, result: Result, ax: Axes | None = None, look: str | None = N
     """
     drawn = PICTURES.get(kind) or FIGURES.find(kind)
     if drawn is None:
-        known = [*FIGURES, *PICTURES]
+        known = sorted([*FIGURES, *PICTURES])
         raise RidgelineError(
             f"there is no figure {kind!r}{nearest(kind, known)} (there are: {', '.join(known)})"
         )
