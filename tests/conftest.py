@@ -9,9 +9,12 @@ import hashlib
 import os
 from pathlib import Path
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-settings.register_profile("repeatable", derandomize=True)
+# How long a case takes to draw says how busy the machine is.
+settings.register_profile(
+    "repeatable", derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.register_profile("explore", derandomize=False, print_blob=True)
 settings.load_profile("repeatable")
 
