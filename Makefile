@@ -26,10 +26,12 @@ test: $(READY)
 test-shown: $(READY)
 	$(PYTEST) $(SHOWN)
 
-# The rooms below studies, without what starts processes or takes seconds.
+# The rooms below studies, without what starts processes and files that take three seconds and more.
+LONG := $(shell cat tests/data/long_test_files.txt)
 test-fast: $(READY)
-	$(PYTEST) -m "not slow and not thorough" tests/engine tests/hardware tests/kernels \
-	  tests/network tests/parallel tests/software tests/workload tests/test_*.py
+	$(PYTEST) -m "not slow and not thorough" $(addprefix --ignore=,$(LONG)) tests/engine tests/hardware \
+	  tests/kernels tests/network tests/parallel tests/software tests/workload \
+	  $(filter-out $(LONG),$(wildcard tests/test_*.py))
 
 # Further cases of properties, of which `test` runs some.
 test-thorough: $(READY)
