@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.parallel.test_step_cuts import step_of
+from test_step_cuts import step_of
 
 from ridgeline.network.resolve import load_cluster
 from ridgeline.parallel.partition import partition_dp

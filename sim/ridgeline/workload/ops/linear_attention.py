@@ -240,7 +240,11 @@ def _exchanged(heads: DeltaHeads, chunk: int, size: int, rule: StateRule) -> Fra
 
 
 def _linear_attention_gradient(g: GradientBuilder, op: Op) -> None:
-    """Form W, U and the states again; every product has two gradients."""
+    """Form W, U and the states again; every product has two gradients.
+
+    What kernels exchange passes memory as often as products are done, three times: assumed, since
+    no measured backward pass of these kernels was there to check it.
+    """
     dy = g.gradient(op.outputs[0])
     assert isinstance(op.loops, Gemm)
     m, features, rank, batch = op.loops.m, op.loops.n, op.loops.k, op.loops.batch
