@@ -21,6 +21,7 @@ from ridgeline.parallel.memory.static_allocation import AtOnce, at_once
 from ridgeline.parallel.plan.programmed import programmed
 from ridgeline.parallel.plan.resolved import resolved
 from ridgeline.parallel.plan.stack_choice import choose_stack
+from ridgeline.parallel.plan.update_rule import update_rule
 from ridgeline.parallel.sharding.spatial import with_shared_images
 from ridgeline.software.stack import Stack
 from ridgeline.workload.files import load_network
@@ -213,11 +214,8 @@ def memory(
 
 def training_graph_of(model: Model, plan: Plan) -> Graph:
     """Return the training graph of one micro-batch of a plan, all of it on one device."""
-    from ridgeline.workload import optimizers
-
-    optimizer = None if plan.optimizer is None else optimizers.find(plan.optimizer)
     precision = plan.precision or model.network.precision
-    return model.training(plan.micro_batch_size, precision, optimizer)
+    return model.training(plan.micro_batch_size, precision, update_rule(plan, model))
 
 
 def held_bytes(graph: Graph, *, gradients_persist: bool = False) -> npt.NDArray[np.int64]:
