@@ -167,7 +167,7 @@ def check_kind(document: Document, *allowed: str) -> str:
         raise document.error(f"expected a mapping of fields, found {short(document.data)}")
     found = document.data.get("kind")
     lines = [f"'kind: {kind}'" for kind in allowed]
-    expected = ", ".join(lines[:-2] + [" or ".join(lines[-2:])])
+    expected = ", ".join([*lines[:-2], " or ".join(lines[-2:])])
     if found is None:
         raise document.error(f"the field 'kind' is missing: add the line {expected}")
     if found not in allowed:

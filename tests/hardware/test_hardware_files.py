@@ -233,7 +233,7 @@ def test_one_kind_is_not_taken_for_another(tmp_path: Path) -> None:
         load_device(str(tmp_path / "node.yaml"))
     with pytest.raises(ConfigError, match="expected 'kind: energy-table'"):
         load_energy_table(str(tmp_path / "node.yaml"))
-    with pytest.raises(ConfigError, match="expected 'kind: cluster', 'kind: node' or 'kind: device', found"):
+    with pytest.raises(ConfigError, match="'kind: cluster', 'kind: node' or 'kind: device', found"):
         load_cluster(str(tmp_path / "energy.yaml"))
 
 

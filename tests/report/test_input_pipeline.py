@@ -27,7 +27,8 @@ def test_files_of_a_users_own_may_cite_nothing_and_results_say_so(tmp_path):
         "decoded: {value: 600 kB, source: counted}\ndecoding: 1e7\n"
     )
     (tmp_path / "net.yaml").write_text(
-        "kind: model\nname: net\nfamily: mlp\ntitle: Ours\ninputs: 784\nwidths: [64, 10]\nactivation: relu\n"
+        "kind: model\nname: net\nfamily: mlp\ntitle: Ours\n"
+        "inputs: 784\nwidths: [64, 10]\nactivation: relu\n"
     )
     plan = rl.Plan(global_batch=64, precision="fp32")
     result = rl.simulate(

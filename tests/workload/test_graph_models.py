@@ -176,7 +176,7 @@ RESNET = (catalog.root() / "models/resnet18.yaml").read_text()
         (LENET.replace("family: sequential", "family: sequentiell"), "did you mean 'sequential'"),
         (LENET.replace("family: sequential\n", ""), "'family' must name a network family"),
         ("- 1\n", "expected a mapping of fields"),
-        (LENET.replace("kind: model", "kind: device"), "kind: expected 'kind: model', found 'device'"),
+        (LENET.replace("kind: model", "kind: device"), "expected 'kind: model', found 'device'"),
         (LENET.replace("optimizer: sgd", "optimizer: adamm"), "did you mean 'adam'"),
         (LENET.replace("layer: conv", "layer: konv", 1), "konv"),
         (LENET.replace("filters: 6", "filter: 6"), "unknown field 'filter'"),
