@@ -26,7 +26,7 @@ from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
 from ridgeline.kernels.cache_residency import NONE_STAY, Staying
 from ridgeline.kernels.cost import peak_rates
-from ridgeline.kernels.op_signature import Alike
+from ridgeline.kernels.op_signature import OpSignature
 from ridgeline.network.faults import Faults, read_faults
 from ridgeline.network.schedule import CollectiveSchedule
 from ridgeline.network.topology import Topology
@@ -305,7 +305,7 @@ def unlike_ranks(kind_of_rank: Ints, faults: Faults) -> Ints:
 
 def with_kinds(
     lowered: Lowered,
-    rows: Mapping[tuple[Alike, ...], int],
+    rows: Mapping[tuple[OpSignature, ...], int],
     others: Sequence[OpPricer],
     kind_of_rank: Ints,
 ) -> Lowered:
