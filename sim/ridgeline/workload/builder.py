@@ -14,7 +14,18 @@ from dataclasses import replace
 from ridgeline.errors import RidgelineError
 from ridgeline.workload import numerics as precisions
 from ridgeline.workload.adapters import Adapters
-from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Passes, Role, Tensor, free_name
+from ridgeline.workload.graph import (
+    CheckpointRegion,
+    Conv,
+    Gemm,
+    Graph,
+    Op,
+    Pass,
+    Passes,
+    Role,
+    Tensor,
+    free_name,
+)
 from ridgeline.workload.kinds import Cost, OpKind, op_kind
 from ridgeline.workload.numerics import MASTER, Numerics
 from ridgeline.workload.sharding_rules import elementwise_sharding
@@ -62,10 +73,19 @@ class GraphBuilder:
         self.sample, self.tokens_per_sample = sample, tokens_per_sample
         self.adapters, self.separate_loss = adapters, separate_loss
         self.frozen: frozenset[str] = frozenset()
+        self.checkpoints: dict[int, list[str]] = {}
+        """Regions that are formed again, by numbers; below 0: all of them."""
         self.tensors: dict[str, Tensor] = {}
         self.ops: list[Op] = []
         self._op_names: set[str] = set()
         self._casts: dict[tuple[str, str], str] = {}
+
+    def take_checkpoints(self, graph: Graph) -> None:
+        """Take over the regions of a graph that are formed again."""
+        self.checkpoints = {
+            -number if region.whole else number: list(region.ops)
+            for number, region in enumerate(graph.checkpoints, 1)
+        }
 
     def tensor(self, name: str, shape: tuple[int, ...], format_: str, role: Role) -> str:
         """Declare a tensor and return its name; two tensors of one name are an error."""
@@ -230,6 +250,10 @@ class GraphBuilder:
             tuple(notes),
             partial,
             self.frozen,
+            tuple(
+                CheckpointRegion(tuple(names), number < 0)
+                for number, names in sorted(self.checkpoints.items(), key=lambda one: abs(one[0]))
+            ),
         )
 
 
@@ -249,6 +273,7 @@ class GradientBuilder(GraphBuilder):
         self._op_names.update(op.name for op in forward.ops)
         self._gradients: dict[str, str] = {}
         self.frozen = forward.frozen
+        self.take_checkpoints(forward)
         weights = {t.name for t in forward.tensors.values() if t.role is Role.WEIGHT}
         self._wanted = weights - forward.frozen
         for op in forward.ops:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from ridgeline.workload import formats
 from ridgeline.workload.sparsity import Sparsity
@@ -246,6 +246,13 @@ class Op:
         return ("causal", 1) in self.attrs
 
 
+class CheckpointRegion(NamedTuple):
+    """Forward ops that the backward pass forms again, in order: all (`whole`), or what it needs."""
+
+    ops: tuple[str, ...]
+    whole: bool = False
+
+
 @dataclass(frozen=True)
 class Graph:
     """Ops in an order in which they can run, and the tensors between them.
@@ -268,6 +275,9 @@ class Graph:
     but get neither gradient nor update."""
     frozen: frozenset[str] = frozenset()
     """Weights that are not trained."""
+    checkpoints: tuple[CheckpointRegion, ...] = ()
+    """What the network's own code has the backward pass form again
+    (`parallel.checkpointing.recompute`)."""
 
     @cached_property
     def sizes(self) -> dict[str, int]:

@@ -70,6 +70,21 @@ def counted_blocks(graph: Graph, how: str, count: int, runs: int = 1) -> tuple[B
     return tuple(tuple(i for block in stretch for i in block) for stretch in stretches)
 
 
+def written_regions(graph: Graph, *, whole: bool) -> tuple[Block, ...]:
+    """Return the regions that a network's code has formed again, each with all between its ops.
+
+    Those of which all is formed again, or those of which only what is needed is.
+    """
+    place = {graph.ops[i].name: i for i in forward_ops(graph)}
+    regions = []
+    for names, is_whole in graph.checkpoints:
+        found = [place[name] for name in names if name in place]
+        if found and is_whole is whole:
+            inside = range(min(found), max(found) + 1)
+            regions.append(tuple(i for i in inside if graph.ops[i].pass_ is Pass.FORWARD))
+    return tuple(regions)
+
+
 def every_other(graph: Graph, blocks: Iterable[Block]) -> frozenset[str]:
     """Return the results of every other product of weights in blocks."""
     return frozenset(name for names in _of_products(graph, blocks) for name in names[::2])

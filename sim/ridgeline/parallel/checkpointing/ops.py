@@ -13,6 +13,7 @@ from ridgeline.workload.builder import settle
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor, free_name
 
 AGAIN = ".again"
+_MADE = frozenset({Role.ACTIVATION})
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +31,13 @@ def recompute_blocks(
     kept: frozenset[str] = frozenset(),
     outputs: bool = False,
     more: bool = False,
+    whole: bool = False,
 ) -> Graph:
     """Return the graph in which each block forms again what the backward pass reads of its inside.
 
     What is read of a block by forward ops outside of it is kept, unless `outputs` are formed again,
-    too, and so are the tensors `kept`. With `more`, the graph may recompute something else already.
+    too, and so are the tensors `kept`. With `more`, the graph may recompute something else already;
+    with `whole`, all ops of a block are done again, needed or not.
     """
     if not more and any(op.pass_ is Pass.RECOMPUTE for op in graph.ops):
         raise RidgelineError(f"{graph.name}: this graph recomputes already")
@@ -43,6 +46,9 @@ def recompute_blocks(
     within = (made_by if outputs else insides)(graph, blocks := tuple(blocks))
     for block, inside in zip(blocks, within, strict=True):
         repeat = needed(graph, block, inside - kept, first_read.keys())
+        if repeat.ops and whole:
+            made = (i for i in block if graph.tensors[graph.ops[i].outputs[0]].role in _MADE)
+            repeat = Recomputation(tuple(made), repeat.tensors | inside)
         if repeat.ops:
             at = min(first_read[name] for name in repeat.tensors if name in first_read)
             before.setdefault(at, []).append(repeat)

@@ -20,6 +20,7 @@ from ridgeline.parallel.checkpointing.blocks import (
     forward_blocks,
     fused_results,
     product_results,
+    written_regions,
 )
 from ridgeline.parallel.checkpointing.keep_budget import keep_within
 from ridgeline.parallel.checkpointing.mode_text import RecomputeMode
@@ -55,7 +56,7 @@ def with_recompute(
     ============  ==================================================================================
     mode          what is done again
     ============  ==================================================================================
-    none          nothing
+    none          nothing, or the regions that the network's own code says (`Graph.checkpoints`)
     full          every block, of which only what others read is kept (see `forward_blocks`)
     selective     the scores and probabilities of attention (see `attention_cores`)
     alternate     every block, of which also attention and every other result of a product of
@@ -110,6 +111,9 @@ def with_recompute(
         if value is not None and mode != of:
             raise RidgelineError(f"recompute: {name} belongs to mode {of!r}, not {mode!r}")
     if mode == "none":
+        for whole in (True, False) if graph.checkpoints else ():
+            regions = written_regions(graph, whole=whole)
+            graph = recompute_blocks(graph, regions, more=True, whole=whole)
         return graph
     if mode in {"full", "selective", "alternate", "products", "projections"}:
         return _by_blocks(graph, mode)

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from fractions import Fraction
 from typing import Any, NoReturn
 
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.workload.formats import AS, find
-from ridgeline.workload.graph import FORMAT_BYTES, Conv, Gemm, Graph, Op, Pass, Role, Tensor
+from ridgeline.workload.graph import (
+    FORMAT_BYTES,
+    CheckpointRegion,
+    Conv,
+    Gemm,
+    Graph,
+    Op,
+    Pass,
+    Role,
+    Tensor,
+)
 from ridgeline.workload.trace.affine import AffineNumber, parse
 
 MAX_OPS = 2_000_000
@@ -19,7 +29,7 @@ _SOURCES = frozenset({Role.INPUT, Role.WEIGHT, Role.BUFFER, Role.STATE})
 _LOOPS = {"gemm": Gemm, "conv": Conv}
 _OP_DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(Op) if f.default is not MISSING}
 _SECTION = ("precision", "pass", "batch", "sample", "tokens_per_sample", "loss", "notes", "partial",
-            "frozen", "tensors", "ops")  # fmt: skip
+            "frozen", "checkpoints", "tensors", "ops")  # fmt: skip
 _OP = ("name", "kind", "pass", "layer", "inputs", "outputs", "gemm", "conv", *_OP_DEFAULTS)
 
 
@@ -32,11 +42,16 @@ def graph_document(graph: Graph) -> dict[str, Any]:
         "notes": list(graph.notes),
         "partial": graph.partial,
         "frozen": sorted(graph.frozen),
+        **({"checkpoints": regions} if (regions := _regions(graph)) else {}),
         "tensors": {
             t.name: [t.role.value, t.format, list(t.shape)] for t in graph.tensors.values()
         },
         "ops": [_op_document(op) for op in graph.ops],
     }
+
+
+def _regions(graph: Graph) -> list[dict[str, Any]]:
+    return [{"ops": list(region.ops), "whole": region.whole} for region in graph.checkpoints]
 
 
 def _op_document(op: Op) -> dict[str, Any]:
@@ -153,9 +168,26 @@ def read_section(raw: Mapping[str, Any], file: str, place: str) -> dict[str, Any
             raw.get("partial", False), bool, "true or false", f"{place}.partial"
         ),
         "frozen": check.names(raw.get("frozen", []), tensors, f"{place}.frozen"),
+        "checkpoints": _read_regions(check, raw.get("checkpoints", []), ops, place),
         "tensors": tensors,
         "ops": ops,
     }
+
+
+def _read_regions(
+    check: _Checker, raw: Any, ops: Sequence[Mapping[str, Any]], place: str
+) -> list[dict[str, Any]]:
+    regions = check.typed(raw, list, "a list", f"{place}.checkpoints")
+    known = {op["name"]: 0 for op in ops}
+    found = []
+    for number, region in enumerate(regions):
+        here = f"{place}.checkpoints.{number}"
+        fields = check.typed(region, dict, "a region with ops and whole", here)
+        whole = check.typed(fields.get("whole", False), bool, "true or false", f"{here}.whole")
+        found.append(
+            {"ops": check.names(fields.get("ops", []), known, f"{here}.ops"), "whole": whole}
+        )
+    return found
 
 
 def _read_tensor(check: _Checker, raw: Any, place: str) -> list[Any]:
@@ -299,6 +331,10 @@ def graph_of(
         tuple(document["notes"]),
         document["partial"],
         frozenset(document["frozen"]),
+        tuple(
+            CheckpointRegion(tuple(one["ops"]), one["whole"])
+            for one in document.get("checkpoints", ())
+        ),
     )
 
 

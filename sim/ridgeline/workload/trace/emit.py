@@ -51,7 +51,14 @@ class TraceWriter:
 
     def write(self, step: TraceStep) -> None:
         """Write one step."""
+        begun = len(self.b.ops)
         self._open(step)
+        self._write(step)
+        if step.region:
+            made = (op.name for op in self.b.ops[begun:])
+            self.b.checkpoints.setdefault(step.region, []).extend(made)
+
+    def _write(self, step: TraceStep) -> None:
         writer = WRITERS.get(step.kind)
         if writer is not None:
             writer(self, step)

@@ -61,7 +61,11 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One operation of a trace; `source` is what the front end calls it."""
+    """One operation of a trace; `source` is what the front end calls it.
+
+    `region` numbers the checkpoint that it is in, whose inside the backward pass forms again: what
+    it needs, or below 0 all of it; 0: the step is in none.
+    """
 
     kind: str
     layer: str
@@ -69,6 +73,7 @@ class TraceStep:
     outputs: tuple[str, ...]
     attrs: Mapping[str, Any] = field(default_factory=dict)
     source: str = ""
+    region: int = field(default=0, repr=False)
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,8 @@ class Recorder:
     def __init__(self) -> None:
         self.values: dict[str, Value] = {}
         self.steps: list[TraceStep] = []
+        self.regions = self.region = 0
+        """Checkpoints so far, and the number of that which is being recorded."""
 
     def value(
         self,
@@ -123,7 +130,8 @@ class Recorder:
     ) -> None:
         """Append a step; underscores in names of attributes stand for hyphens."""
         named = {name.replace("_", "-"): value for name, value in attrs.items()}
-        self.steps.append(TraceStep(kind, layer, tuple(inputs), tuple(outputs), named, source))
+        ends = tuple(inputs), tuple(outputs)
+        self.steps.append(TraceStep(kind, layer, *ends, named, source, self.region))
 
 
 def resolved(capture: Capture) -> Capture:

@@ -122,6 +122,7 @@ class Recorded(Network):
         b.tensors.update(graph.tensors)
         b.ops += graph.ops
         b.frozen = graph.frozen
+        b.take_checkpoints(graph)
         b.sample = self.sample_name
         return graph.loss
 

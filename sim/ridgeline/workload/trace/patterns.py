@@ -196,7 +196,7 @@ def _fused_step(capture: Capture, kind: str, inputs: tuple[str, ...], root: Trac
         attrs["rows"] = x.elements // features
     elif kind == "loss":
         attrs.update({"which": "cross-entropy", "axis": 1})
-    return TraceStep(kind, root.layer, inputs, root.outputs[:1], attrs, root.source)
+    return TraceStep(kind, root.layer, inputs, root.outputs[:1], attrs, root.source, root.region)
 
 
 def _squares(capture: Capture) -> Capture:
@@ -366,5 +366,6 @@ def _parts(
         before = f"{part}.before-bias"
         values[before] = replace(values[part], name=before)
         raw.append(before)
-        steps.append(TraceStep("bias", bias.layer, (before, piece), (part,), {}, bias.source))
+        ends = (before, piece), (part,)
+        steps.append(TraceStep("bias", bias.layer, *ends, {}, bias.source, bias.region))
     return tuple(raw), tuple(steps)

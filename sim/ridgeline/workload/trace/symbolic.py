@@ -69,7 +69,9 @@ class Symbolic:
         """Hash of the trace; that of equal networks is equal whatever batch they were traced at."""
         batch = self.pattern.batch if self.fixed_because else 0
         values = sorted(map(repr, self.pattern.values.values()))
-        text = repr((batch, values, self.pattern.steps, self.pattern.loss))
+        regions = tuple(step.region for step in self.pattern.steps)
+        said = (batch, values, self.pattern.steps, self.pattern.loss)
+        text = repr((*said, regions) if any(regions) else said)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def at(self, batch: int) -> Capture:
@@ -111,7 +113,7 @@ def _merged(captures: Sequence[Capture]) -> Symbolic:
     first = captures[0]
     for versions in zip(*(capture.steps for capture in captures), strict=False):
         step = versions[0]
-        if len({(v.kind, v.inputs, v.outputs, v.layer) for v in versions}) > 1:
+        if len({(v.kind, v.inputs, v.outputs, v.layer, v.region) for v in versions}) > 1:
             raise BatchDependenceError(f"{_where(step)} is not the same step at batches {batches}")
     if len({len(capture.steps) for capture in captures}) > 1:
         counts = [len(capture.steps) for capture in captures]

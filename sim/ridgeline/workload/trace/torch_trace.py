@@ -30,6 +30,7 @@ from ridgeline.workload.trace.ir import Capture, Origin, resolved
 from ridgeline.workload.trace.network import Attention, TraceWarning, traced_model
 from ridgeline.workload.trace.symbolic import merge
 from ridgeline.workload.trace.torch_capture import Listener, TorchTape, kind_of
+from ridgeline.workload.trace.torch_checkpoint import with_regions
 from ridgeline.workload.trace.torch_gradients import without_gradients
 from ridgeline.workload.trace.torch_known import EVEN, masked
 from ridgeline.workload.trace.torch_layers import LAYERS
@@ -178,7 +179,12 @@ class Example:
             state = _fake_state(self.module, tape, listener, self.differentiates)
             args, kwargs = self._fake_inputs(tape, batch)
             try:
-                with without_gradients(listener), listener, listener.inside(self.module):
+                with (
+                    without_gradients(listener),
+                    with_regions(listener),
+                    listener,
+                    listener.inside(self.module),
+                ):
                     output = torch.func.functional_call(self.module, state, args, kwargs)
                     listener.path.append("loss")
                     scalar = _loss_of(output, loss, tape)
