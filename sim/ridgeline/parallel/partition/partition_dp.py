@@ -205,14 +205,48 @@ def memory_shares(where: Sequence[int], pace: Pace, besides: Overheads | None) -
     )
 
 
-def shortest_share(
+def best_cut(
+    time_s: npt.ArrayLike,
+    parts: int,
+    send_bytes: Sequence[float],
+    pace: Pace,
+    besides: Overheads | None = None,
+) -> list[int]:
+    """Return [P + 1] the first layer of every part of `balance_step`, and the number of layers."""
+    stages = balance_step(time_s, parts, send_bytes, pace, besides)
+    return [0, *(stage.stop for stage in stages)]
+
+
+def step_share(
+    time_s: npt.ArrayLike,
+    cuts: tuple[Sequence[int], Sequence[int]],
+    send_bytes: Sequence[float],
+    pace: Pace,
+    besides: Overheads | None = None,
+) -> float:
+    """Return the seconds of the pipeline of the first of two cuts over those of the second.
+
+    Parameters
+    ----------
+    cuts
+        Two of [P + 1] the first layer of every part, and the number of layers.
+    """
+    from ridgeline.parallel.partition.played_cuts import step_s
+
+    parts = len(cuts[0]) - 1
+    played = _played(np.asarray(time_s, np.float64), parts, send_bytes, pace, besides)
+    found_s = [float(step_s(played, np.array(cut, np.int64))) for cut in cuts]
+    return found_s[0] / found_s[1] if found_s[1] else 1.0
+
+
+def message_share(
     time_s: npt.ArrayLike,
     where: Sequence[int],
     send_bytes: Sequence[float],
     pace: Pace,
     besides: Overheads | None = None,
 ) -> float:
-    """Return the seconds of the pipeline of `balance_step` over those of one that is cut so.
+    """Return the share of a pipeline's seconds that it would not take without its messages.
 
     Parameters
     ----------
@@ -221,11 +255,11 @@ def shortest_share(
     """
     from ridgeline.parallel.partition.played_cuts import step_s
 
-    parts = len(where) - 1
-    played = _played(np.asarray(time_s, np.float64), parts, send_bytes, pace, besides)
-    best = [0, *(stage.stop for stage in balance_step(time_s, parts, send_bytes, pace, besides))]
-    found_s = [float(step_s(played, np.array(cuts, np.int64))) for cuts in (best, where)]
-    return found_s[0] / found_s[1] if found_s[1] else 1.0
+    cuts = np.array(where, np.int64)
+    played = _played(np.asarray(time_s, np.float64), len(where) - 1, send_bytes, pace, besides)
+    found_s = float(step_s(played, cuts))
+    alone_s = float(step_s(played._replace(send=0.0 * played.send), cuts))
+    return 1.0 - alone_s / found_s if found_s else 0.0
 
 
 class _Played(NamedTuple):
