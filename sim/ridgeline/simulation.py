@@ -344,7 +344,7 @@ def play_step(
         from ridgeline.parallel.fitting_cut import that_fits
 
         found = that_fits(found, wide, cluster.device, played)
-    if found[0].message_share:
+    if found[0].crowded_share:
         from ridgeline.parallel.shorter_cut import that_ends_sooner
 
         found = that_ends_sooner(found, wide, cluster.device, lambda cut: played(cut=cut))

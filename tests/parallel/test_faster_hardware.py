@@ -60,7 +60,7 @@ def test_where_messages_count_no_named_cut_is_faster(
     """Messages that share links, and those of skip connections, are played and not estimated."""
     network, cluster = load_model(model), load_cluster(machine)
     own = simulate(network, cluster, Plan(micro_batch=1, **fields), software="ideal")
-    assert own.details.lowered.message_share > 0 or own.details.lowered.cut_as
+    assert own.details.lowered.crowded_share > 0 or own.details.lowered.cut_as
     for balance in ("layers", "ends"):
         named = Plan(micro_batch=1, stage_balance=balance, **fields)
         other = simulate(network, cluster, named, software="ideal")

@@ -132,8 +132,9 @@ class Lowered:
     shortest_memory_share
         Of a plan that has cut otherwise, what the fullest device of that pipeline would hold; 0:
         not known.
-    message_share
-        Share of the pipeline's seconds that its messages take, of a plan that leaves the cut open.
+    crowded_share
+        By what share the pipeline is longer if all that it sends takes twice as long; of a plan
+        that leaves the cut open.
     cut_as
         How a step is cut whose plan leaves it open, if as by a cut that a plan can name
         (`shorter_cut`).
@@ -153,7 +154,7 @@ class Lowered:
     shortest_cut: float = 1.0
     memory_shares: tuple[float, ...] = ()
     shortest_memory_share: float = 0.0
-    message_share: float = 0.0
+    crowded_share: float = 0.0
     cut_as: Cut | None = None
     kinds: tuple[KindOfDevice, ...] = ()
     kind_of_row: dict[int, int] = field(default_factory=dict)
@@ -278,7 +279,7 @@ def lower(
         shortest_cut=cut.shortest,
         memory_shares=cut.memory_shares,
         shortest_memory_share=cut.shortest_memory_share,
-        message_share=cut.message_share,
+        crowded_share=cut.crowded_share,
     )
     return with_kinds(lowered, draft.rows, others, kind_of_rank) if others else lowered
 

@@ -1,10 +1,11 @@
-"""Cut a pipeline otherwise where its messages count and the step, as it is played, ends sooner.
+"""Cut a pipeline otherwise where links count and the step, as it is played, ends sooner.
 
-A cut knows what each of its messages takes alone (`pace`). In the step they share links: what a
-stage sends on and what it sends back leave by one port, and a skip connection sends from the stage
-that makes a tensor to every one that reads it. So the cut of `stage_balance: even` is the shortest
-only as far as messages matter little. Where they do, the cuts that a plan can name are played, too,
-and the step is the shortest of them: no plan that names a cut is faster than one that does not.
+A cut knows what each message, sum and gather takes alone (`pace`). In the step they share links:
+what a stage sends on and what it sends back leave by one port, a skip connection sends from the
+stage that makes a tensor to every one that reads it, and gradients are summed on links that
+messages take. So the cut of `stage_balance: even` is the shortest only as far as links matter
+little. Where they do, the cuts that a plan can name are played, too, and the step is the shortest
+of them: no plan that names a cut is faster than one that does not.
 """
 
 from __future__ import annotations
@@ -21,16 +22,16 @@ from ridgeline.parallel.partition.pipeline_partition import Cut
 from ridgeline.parallel.plan.plan import Plan
 
 Step = tuple[Lowered, Timeline]
-LEAST_MESSAGE_SHARE = 0.01
-"""Share of a pipeline's seconds from which messages decide where it is cut: with less of them, no
-order of theirs makes another cut as much faster as a note says (`report.manifest`)."""
+LEAST_CROWDED_SHARE = 0.02
+"""From which on links that are shared decide where a pipeline is cut: by what share it is longer if
+all that it sends takes twice as long."""
 NAMED: tuple[Cut, ...] = ("layers", "ends")
 """Cuts that a plan can name."""
 
 
-def are_tried(message_share: float) -> bool:
-    """Tell whether other cuts of a pipeline are played than the one that its messages tell of."""
-    return message_share >= LEAST_MESSAGE_SHARE
+def are_tried(crowded_share: float) -> bool:
+    """Tell whether other cuts of a pipeline are played than the one that is judged by itself."""
+    return crowded_share >= LEAST_CROWDED_SHARE
 
 
 def that_ends_sooner(
@@ -47,7 +48,7 @@ def that_ends_sooner(
     played
         Plays the step that is cut as a plan can name.
     """
-    if not are_tried(first[0].message_share):
+    if not are_tried(first[0].crowded_share):
         return first
     best, fits = first, stage_shares(first, plan, device).max() <= 1.0
     for cut in NAMED:

@@ -239,27 +239,33 @@ def step_share(
     return found_s[0] / found_s[1] if found_s[1] else 1.0
 
 
-def message_share(
+def crowded_share(
     time_s: npt.ArrayLike,
     where: Sequence[int],
     send_bytes: Sequence[float],
     pace: Pace,
     besides: Overheads | None = None,
 ) -> float:
-    """Return the share of a pipeline's seconds that it would not take without its messages.
+    """Return by what share a pipeline is longer if all that it sends takes twice as long.
+
+    Messages between parts, sums of gradients and gathers of weights: as they do on links that each
+    shares with one other.
 
     Parameters
     ----------
     where
         [P + 1] the first layer of every part, and the number of layers.
     """
+    from ridgeline.parallel.partition.part_ends import BEGIN_S, END_S
     from ridgeline.parallel.partition.played_cuts import step_s
 
     cuts = np.array(where, np.int64)
     played = _played(np.asarray(time_s, np.float64), len(where) - 1, send_bytes, pace, besides)
+    once = 2.0 * played.once
+    once[[BEGIN_S, END_S]] = played.once[[BEGIN_S, END_S]]
     found_s = float(step_s(played, cuts))
-    alone_s = float(step_s(played._replace(send=0.0 * played.send), cuts))
-    return 1.0 - alone_s / found_s if found_s else 0.0
+    crowded_s = float(step_s(played._replace(send=2.0 * played.send, once=once), cuts))
+    return crowded_s / found_s - 1.0 if found_s else 0.0
 
 
 class _Played(NamedTuple):

@@ -27,8 +27,8 @@ from ridgeline.parallel.partition.partition_dp import (
     balance_given,
     balance_step,
     best_cut,
+    crowded_share,
     memory_shares,
-    message_share,
     step_share,
 )
 from ridgeline.parallel.partition.stage_of import HELD, copies, places
@@ -95,9 +95,9 @@ class PipelinePartition:
         empty where they were not cut so.
     shortest_memory_share
         The same of the fullest device of the pipeline that `shortest` is of; 0: not known.
-    message_share
-        Share of the pipeline's seconds that it would not take if messages took no time, where it
-        is cut wherever it ends first.
+    crowded_share
+        By what share the pipeline is longer if all that it sends takes twice as long, where it is
+        cut wherever it ends first.
     """
 
     parts: tuple[StagePart, ...]
@@ -105,7 +105,7 @@ class PipelinePartition:
     shortest: float = 1.0
     memory_shares: tuple[float, ...] = ()
     shortest_memory_share: float = 0.0
-    message_share: float = 0.0
+    crowded_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +188,7 @@ def partition(
         return replace(
             done,
             memory_shares=memory_shares(where, pace, besides),
-            message_share=message_share(each_s, where, sizes, pace, besides),
+            crowded_share=crowded_share(each_s, where, sizes, pace, besides),
         )
     starts = [*layer_starts(graph, found, ends=cut == "ends"), len(found)]
     where = [*(starts[stage.first] for stage in stages), len(found)]

@@ -12,7 +12,7 @@ from ridgeline.parallel.partition.partition_dp import (
     Pace,
     balance,
     balance_step,
-    message_share,
+    crowded_share,
 )
 from ridgeline.parallel.shorter_cut import are_tried
 from ridgeline.study.planner.cut_traffic import Crossing
@@ -111,11 +111,11 @@ class PlanClass:
         return self._cuts[known]
 
     def _played_cuts(self, stages: int, pace: Pace) -> tuple[Ints, ...]:
-        """Return the cut of `balance_step`, and where its messages count the others."""
+        """Return the cut of `balance_step`, and where links count the others."""
         send_bytes = self.send_bytes.tolist()
         parts = balance_step(self.balanced, stages, send_bytes, pace, self.besides)
         best = [0, *(part.stop for part in parts)]
-        share = message_share(self.balanced, best, send_bytes, pace, self.besides)
+        share = crowded_share(self.balanced, best, send_bytes, pace, self.besides)
         own = np.array(best, np.int64)
         if not are_tried(share):
             return (own,)
