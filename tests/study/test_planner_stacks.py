@@ -249,7 +249,7 @@ def test_layers_are_cut_where_the_step_cuts_them(cut: str, name: str) -> None:
     graph = network(name).training(1, one.groups.precision)
     for stages in (2, 3, 4):
         parts = partition(graph, (), stages, cut).parts  # type: ignore[arg-type]
-        part = np.repeat(np.arange(stages), np.diff(group.cut(stages)))
+        part = np.repeat(np.arange(stages), np.diff(group.cuts(stages)[0]))
         sent = np.zeros((stages, stages))
         for target, of in enumerate(parts):
             for receipt in of.receipts:
