@@ -13,6 +13,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import torch.utils.checkpoint as checkpointing
@@ -40,13 +41,9 @@ def with_regions(listener: Listener) -> Iterator[None]:
             if own:
                 tape.region = 0
 
-    class Reentrant:
-        """Stands for the function of autograd."""
-
-        @staticmethod
-        def apply(function: Any, _: Any, *args: Any) -> Any:
-            with region(whole=True):
-                return function(*args)
+    def reentrant(function: Any, _: Any, *args: Any) -> Any:
+        with region(whole=True):
+            return function(*args)
 
     def around(
         _: Any, __: Any = True, context_fn: Any = checkpointing.noop_context_fn, *___: Any,
@@ -61,7 +58,8 @@ def with_regions(listener: Listener) -> Iterator[None]:
             yield
 
     before = {name: getattr(checkpointing, name) for name in (_REENTRANT, _GENERATOR)}
-    setattr(checkpointing, _REENTRANT, Reentrant)
+    # no class, which would hold the tape until garbage is collected
+    setattr(checkpointing, _REENTRANT, SimpleNamespace(apply=reentrant))
     setattr(checkpointing, _GENERATOR, around)
     try:
         yield
