@@ -12,8 +12,8 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network.resolve import load_cluster
 from ridgeline.report.fault_distribution import waited_s
 from ridgeline.report.result import Result
-from ridgeline.study.planner.search import found_by
-from ridgeline.study.planner.search_result import Objective
+from ridgeline.study.planner.frontier import found_by
+from ridgeline.study.planner.result import Objective
 from ridgeline.study.planner.searcher import searcher
 
 FILE = Path(__file__).parents[2] / "docs" / "examples" / "fabrics" / "two-generations.yaml"

@@ -11,11 +11,9 @@ import pytest
 from ridgeline.errors import RidgelineError
 from ridgeline.simulation import simulate
 from ridgeline.study.planner import worker
-from ridgeline.study.planner.branch_and_bound import Frontier
-from ridgeline.study.planner.branching import ALL
-from ridgeline.study.planner.search import found_by
-from ridgeline.study.planner.search_result import SearchResult
-from ridgeline.study.planner.worker import SearchWorker, can_fork
+from ridgeline.study.planner.frontier import Frontier, found_by
+from ridgeline.study.planner.result import SearchResult
+from ridgeline.study.planner.worker import ALL, SearchWorker, can_fork
 from ridgeline.study.recalled import without_step
 from ridgeline.study.scaling import scaling
 from stacked import plain_search as search
@@ -114,7 +112,7 @@ def test_a_second_process_is_started_where_there_is_much_to_price(
     one = searcher("mlp", "dgx1-v100", 8, 64)
     few, many = (Frontier(one, 1, lambda plan: None, None) for _ in range(2))
     few.found(0.0)
-    monkeypatch.setattr("ridgeline.study.planner.branch_and_bound.MANY", 1)
+    monkeypatch.setattr("ridgeline.study.planner.frontier.MANY", 1)
     many.found(0.0)
     assert few.helper is None
     assert many.helper is not None

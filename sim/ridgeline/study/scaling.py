@@ -24,7 +24,7 @@ from ridgeline.simulation import matrix_peak, simulate
 from ridgeline.software.stack import Stack
 from ridgeline.study.ceilings import UNCONTENDED, Ceilings, ceilings
 from ridgeline.study.link_loads import FullestLink, network_levels
-from ridgeline.study.planner.search import found_by
+from ridgeline.study.planner.frontier import found_by
 from ridgeline.study.planner.searcher import Searcher, searcher
 from ridgeline.study.recalled import without_step
 from ridgeline.workload.files import load_network

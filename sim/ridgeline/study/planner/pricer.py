@@ -8,7 +8,7 @@ exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -36,36 +36,40 @@ from ridgeline.parallel.sharding.divide import ShardedGraph, ShardingSpec, divid
 from ridgeline.parallel.sharding.experts import expert_weights, with_experts
 from ridgeline.parallel.sharding.ring_attention import HOP
 from ridgeline.parallel.sharding.shard import COLLECTIVES
+from ridgeline.study.planner.bounds import totals_of_more
 from ridgeline.study.planner.comm_bounds import CommBounds
-from ridgeline.study.planner.cost_cache import BEST, CostCache, CostKey, GroupKey, OpCosts
-from ridgeline.study.planner.cut_traffic import crossing
-from ridgeline.study.planner.execution_order import (
+from ridgeline.study.planner.dependencies import (
     OpFacts,
     Unlike,
+    crossing,
     done_once,
+    links,
     played,
     runs_once_per_step,
+    waits,
 )
-from ridgeline.study.planner.exposed_all_to_all import waits
-from ridgeline.study.planner.layer_extrapolation import (
+from ridgeline.study.planner.extrapolation import (
     ReducedModel,
     RepresentativeGraph,
     few_layers,
 )
-from ridgeline.study.planner.limits import Limits
-from ridgeline.study.planner.lower_bounds import totals_of_more
 from ridgeline.study.planner.plan_class import (
     ACCUMULATE,
     BACKWARD,
+    BEST,
     ENERGY,
     FORWARD,
     WEIGHT_GRADIENT,
+    CostCache,
+    CostKey,
     Floats,
+    GroupKey,
     Ints,
+    OpCosts,
     PlanClass,
 )
-from ridgeline.study.planner.running import PlanSettings
-from ridgeline.study.planner.unit_deps import links
+from ridgeline.study.planner.settings import PlanSettings
+from ridgeline.study.planner.space import Limits
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.model import Model
@@ -254,13 +258,37 @@ class PlanPricer:
         return told[known]
 
     def _tell(self, key: GroupKey, few: ReducedModel) -> RepresentativeGraph:
+        told = few.told(self._maker(key), self._first_told(key) if few is self.few else 0)
+        whole = ReducedModel(self.model, ())
+        return told if told.tells_cuts(self.runs.cut) else whole.told(self._maker(key))
+
+    def _maker(self, key: GroupKey) -> Callable[[Model], Graph]:
         def made(model: Model) -> Graph:
             sharded = self._shard(key, model)
             self.made.divided[self._told_as(key)] = sharded.divided
             return self.runs.rewritten(with_recompute(sharded.graph, key.recompute))
 
-        told = few.told(made)
-        return told if told.tells_cuts(self.runs.cut) else ReducedModel(self.model, ()).told(made)
+        return made
+
+    def _first_told(self, key: GroupKey) -> int:
+        """Return the number of layers, as a place in `few.fewer`, that is likely to tell of a group.
+
+        That of the smallest group which has the same dimensions: how many layers at the ends are
+        unlike the others follows from which collectives there are, less often from their sizes.
+        """
+        s = self.limits
+        like = key._replace(
+            micro_batch=1, tensor=min(key.tensor, s.least_tensor), expert=min(key.expert, s.least_expert),
+        )  # fmt: skip
+        if like == key:
+            return 0
+        known = self.made.first
+        if like not in known:
+            try:
+                known[like] = self.few.place_of(self.few.told(self._maker(like)))
+            except RidgelineError:
+                known[like] = 0
+        return known[like]
 
     def _told_as(self, key: GroupKey) -> tuple[GroupKey, Moving]:
         """Return what the graph of a group follows from: the same on all kinds of devices."""

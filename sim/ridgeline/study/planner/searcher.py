@@ -21,12 +21,21 @@ from ridgeline.parallel.schedule import SCHEDULES
 from ridgeline.report.accounting import energy_account
 from ridgeline.simulation import fullest_memory, play_step
 from ridgeline.software.stack import Stack
-from ridgeline.study.planner.cost_cache import BEST, GroupKey
-from ridgeline.study.planner.lower_bounds import ROUNDING, TOTALS, Bound, screen, totals
-from ridgeline.study.planner.plan_class import Bools, Floats, Ints, PlanClass
+from ridgeline.study.planner.bounds import (
+    ROUNDING,
+    TOTALS,
+    Bound,
+    RankShares,
+    StageBounds,
+    screen,
+    spread,
+    staged,
+    totals,
+)
+from ridgeline.study.planner.plan_class import BEST, Bools, Floats, GroupKey, Ints, PlanClass
 from ridgeline.study.planner.pricer import PlanPricer
-from ridgeline.study.planner.running import PlanSettings, running
-from ridgeline.study.planner.search_result import Objective, SimulatedPlan
+from ridgeline.study.planner.result import Objective, SimulatedPlan
+from ridgeline.study.planner.settings import PlanSettings, running
 from ridgeline.study.planner.space import (
     RECOMPUTE_NAMES,
     SCHEDULE_NAMES,
@@ -34,8 +43,6 @@ from ridgeline.study.planner.space import (
     divisors,
     enumerate_plans,
 )
-from ridgeline.study.planner.stage_bounds import StageBounds, spread, staged
-from ridgeline.study.planner.step_bound import RankShares
 from ridgeline.workload.files import load_network
 from ridgeline.workload.model import Model
 
@@ -278,6 +285,7 @@ class Searcher:
             bucket=self.runs.bucket_bytes(int(s.data[i])),
             again=stack.zero.reshard_after_forward == "all",
             beside=stack.overlap.gradients is True,
+            gathers_beside=stack.overlap.gradients is not False,
             keeps=self.runs.keeps_sums,
         )  # fmt: skip
 

@@ -45,7 +45,7 @@ from ridgeline.parallel.plan.stack_choice import StackChoice, check_stack
 from ridgeline.parallel.sharding.ring_attention import HOP
 from ridgeline.parallel.sharding.shard import COLLECTIVES
 from ridgeline.software.stack import Stack
-from ridgeline.study.planner.cost_cache import BEST, GroupKey
+from ridgeline.study.planner.plan_class import BEST, GroupKey
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.model import Model
 
