@@ -65,9 +65,9 @@ ROUNDING = 1e-9  # relative: what sums in another order may differ by
 TOTALS = (
     *("forward", "backward", "weights", "accumulate", "energy", "path", "longest"),
     *("state", "master", "computed", "gradient", "other"),
-    *("expert_state", "expert_computed", "expert_gradient", "kept"),
+    *("expert_state", "expert_computed", "expert_gradient", "kept", "beside"),
 )
-HELD = KEPT + 1  # so many of the last are bytes
+HELD = BESIDE + 1  # so many of the last are bytes
 
 
 class Bound(NamedTuple):
@@ -80,9 +80,14 @@ class Bound(NamedTuple):
 
 def totals(group: PlanClass) -> Floats:
     """Return what `screen` knows of a group: see `TOTALS`."""
-    work, held = group.work.sum(axis=0), group.held[:, : KEPT + 1].sum(axis=0)
+    work = group.work.sum(axis=0)
     longest = (group.seconds(0) + group.seconds(1)).max(initial=0.0)
-    return np.array([*work, group.linked_s(), longest, *held])
+    return np.array([*work, group.linked_s(), longest, *held_of_all(group.held)])
+
+
+def held_of_all(held: Floats) -> Floats:
+    """Return [HELD] bytes of all units, of `PlanClass.held`, and the most that one has beside."""
+    return np.append(held[:, : KEPT + 1].sum(axis=0), held[:, BESIDE].max(initial=0.0))
 
 
 def totals_of_more(work: Floats, waited: Floats) -> Floats:
@@ -106,18 +111,20 @@ def totals_of_more(work: Floats, waited: Floats) -> Floats:
 
 @kernel
 def screen(  # type: ignore[no-untyped-def]
-    group, known, micro_batches, stages, data, expert, sharding, drains, spread, byte_s, out
+    group, known, micro_batches, stages, data, expert, sharding, drains, splits, spread, byte_s, out
 ):
     """Write the bounds of all plans into out [P, 3]: seconds, joules without idle power, bytes.
 
     Parameters
     ----------
     group, known
-        [P] row of `known` [G, 16] (`totals`) of each plan.
+        [P] row of `known` [G, 17] (`totals`) of each plan.
     micro_batches, stages, data, expert, sharding
         [P] of each plan.
     drains
         [P] whether a stage's last work of the step is a whole backward pass.
+    splits
+        [P] whether gradients of weights wait.
     spread
         [P] sum over stages of one over the micro-batches in flight (`in_flight`).
     byte_s
@@ -146,6 +153,8 @@ def screen(  # type: ignore[no-untyped-def]
             held += (t[10] + more * t[14]) / d if s >= 2 else t[10]
         # the fullest stage has at least the mean; least is kept where stages keep equally much
         out[i, 2] = max((held + t[15]) / k, t[15] / spread[i])
+        if not splits[i]:  # a stage keeps what its first backward pass reads, and has this beside
+            out[i, 2] = max(out[i, 2], t[16])
 
 
 class RankShares(NamedTuple):
@@ -403,8 +412,8 @@ class Timed:
             blocks[0] = not shares.gathers_beside
         rows(
             p.kind, p.unit, p.value, p.added_s, p.shared, self.part, later, self.first[direction],
-            self.marks[direction], gathers, blocks, *read, nothing if sums is None else sums.seconds,
-            *found,
+            self.marks[direction], gathers, blocks, *read,
+            nothing if sums is None else sums.seconds, *found,
         )  # fmt: skip
         if plain:
             self._plain[direction, later] = found

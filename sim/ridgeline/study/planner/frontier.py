@@ -19,15 +19,15 @@ import numpy as np
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.software.stack import Stack
-from ridgeline.study.planner.bounds import HELD, TOTALS
+from ridgeline.study.planner.incumbent import Incumbent
 from ridgeline.study.planner.memory import feasibility_gap
-from ridgeline.study.planner.plan_class import Floats, GroupKey, Ints
-from ridgeline.study.planner.result import Objective, SearchResult, SimulatedPlan
+from ridgeline.study.planner.plan_class import GroupKey, Ints
+from ridgeline.study.planner.result import Objective, SearchProgress, SearchResult, SimulatedPlan
 from ridgeline.study.planner.searcher import Searcher, searcher
 from ridgeline.study.planner.space import GRID_MODES, RECOMPUTE_NAMES
 from ridgeline.study.planner.worker import (
     ALL,
-    LEAST,
+    FAMILY,
     MANY,
     ExpandedNode,
     NodeExpander,
@@ -57,6 +57,27 @@ class State(NamedTuple):
     played: int
 
 
+class SearchLimits(NamedTuple):
+    """When a search ends before its answer is proven.
+
+    Attributes
+    ----------
+    plays
+        So many plans that fit were played, or four times as many in all; None: never so.
+    gap
+        No other plan can be better by a greater share.
+    seconds
+        So much time has passed; None: never so.
+    """
+
+    plays: int | None = None
+    gap: float = 0.0
+    seconds: float | None = None
+
+
+NO_LIMITS = SearchLimits()
+
+
 class Frontier:
     """The queue of a search, of which entries are opened by an `NodeExpander`.
 
@@ -64,65 +85,93 @@ class Frontier:
     """
 
     def __init__(
-        self, one: Searcher, limit: int | None, progress: Callable[[str], None],
+        self, one: Searcher, limits: SearchLimits, progress: Callable[[SearchProgress], None],
         processes: int | None,
     ) -> None:  # fmt: skip
-        self.one, self.limit, self.progress, self.processes = one, limit, progress, processes
+        self.one, self.limits, self.progress, self.processes = one, limits, progress, processes
         self.helper: SearchWorker | None = None
         self.opener = NodeExpander(one, *_groups_of(one))
         self.queue: list[SearchNode] = []
         self.sent: dict[SearchNode, ExpandedNode] = {}  # what the helper has opened
         self.bound_s: dict[int, float] = {}  # of plans
+        self.first: dict[int, SimulatedPlan] = {}  # played before the search
         self.played: list[SimulatedPlan | None] = []  # None: the engine cannot, or has not yet
-        self.waiting: tuple[int, Plan, float] | None = None  # what the helper plays, and its place
+        self.waiting: tuple[SearchNode, int] | None = None  # what the helper plays, and its place
+        self.open: SearchNode | None = None  # what is being opened, or played, here
         self.dropped = 0
+        self.n_families = self.n_priced = 0
+        self.began = time.perf_counter()
+        self.stopped = ""
 
     def fill(self) -> None:
-        """Screen all plans."""
-        one, keys, which = self.one, self.opener.keys, self.opener.which
-        least = np.array([one.may_fit(key) for key in keys]).reshape(-1, len(TOTALS))
-        every = np.arange(len(one.space))
-        may = one.screened(every, which, least)[:, 2] <= one.runs.capacity_bytes
-        self.dropped += int((~may).sum())
-        of_time = len(TOTALS) - HELD
-        least[:, :of_time] = np.inf
-        open_ = np.unique(which[may]).tolist()
-        family = one.groups.family
-        of_family = self._least(list(dict.fromkeys(family(keys[g]) for g in open_)))
-        for g in open_:
-            known = of_family[family(keys[g])]
-            if known is not None:
-                least[g, :of_time] = known
-        at = every[may]
-        bound = np.full(len(keys), np.inf)
-        np.minimum.at(bound, which[at], self.opener.values(at, least, which[at]))
-        self.queue = [SearchNode(v, LEAST, g) for g, v in enumerate(bound.tolist()) if v < np.inf]
+        """List all families; of a large space, look for a good plan first."""
+        opener, groups = self.opener, self.one.groups
+        n_ops = groups.limits.n_ops if len(self.one.space) else 0
+        if len(opener.keys) * n_ops >= MANY:
+            self._look_first()
+        self.queue = opener.listed()
+        self.dropped, self.n_families = opener.n_dropped, len(self.queue)
         heapq.heapify(self.queue)
-        if self.helper is not None:
-            owns, key = self.helper.owns, self.opener.key
-            self.helper.begin("ahead", least, [e for e in self.queue if owns(key(e))])
-            self.opener.own = lambda key: not owns(key)
-        self.opener.begin(least, self.queue)
-
-    def _least(self, families: list[GroupKey]) -> dict[GroupKey, Floats | None]:
-        """Return the sums of every family of groups (`PlanPricer.least`)."""
-        leasts = self.one.groups.leasts
         processes = self.processes
         if processes is None:
-            processes = 2 if len(families) * self.one.groups.limits.n_ops >= MANY else 1
+            processes = 2 if len(self.queue) * n_ops >= MANY else 1
+        opener.ceiling = min((r.objective for r in self.first.values()), default=float("inf"))
         if processes > 1 and can_fork():
-            self.helper = SearchWorker(self.opener, families)
-            others = [key for key in families if self.helper.owns(key)]
-            self.helper.begin("leasts", others)
-            mine = [key for key in families if not self.helper.owns(key)]
-            found = dict(zip(mine, leasts(mine), strict=True))
-            theirs = self.helper.answer(lambda: leasts(others))
-            return found | dict(zip(others, theirs, strict=True))
-        return dict(zip(families, leasts(families), strict=True))
+            self.helper = SearchWorker(opener, opener.families)
+            owns, key = self.helper.owns, opener.key
+            theirs = [entry for entry in self.queue if owns(key(entry))]
+            self.helper.begin("ahead", theirs)
+            opener.own = lambda key: not owns(key)
+            opener.begin([entry for entry in self.queue if not owns(key(entry))])
+        else:
+            opener.begin(self.queue)
+
+    def _look_first(self) -> None:
+        """Play good plans of a few families (`Incumbent`)."""
+        for i, bound_s in Incumbent(self.one, self.opener).plans(self._best_objective):
+            if self._is_late():
+                return
+            self._tell("playing", self.one.space.plan(i))
+            found = play(self.one, self.one.space.plan(i), bound_s)
+            if found is not None and found.fits:
+                self.first[i] = found
+                self._tell("searching")
+
+    def _best_objective(self) -> float:
+        return min((r.objective for r in self._fits()), default=float("inf"))
+
+    def _fits(self) -> list[SimulatedPlan]:
+        """Return the plans that have been played and fit."""
+        return [r for r in (*self.first.values(), *self.played) if r is not None and r.fits]
+
+    def _tell(self, doing: str, plan: Plan | None = None) -> None:
+        """Say how far the search is."""
+        best = min(self._fits(), key=lambda r: r.objective, default=None)
+        self.progress(
+            SearchProgress(
+                time.perf_counter() - self.began, doing, "" if plan is None else str(plan), best,
+                self._open_bound(), self.n_priced, self.n_families,
+                len(self.first) + len(self.played),
+            )
+        )  # fmt: skip
+
+    def _open_bound(self) -> float:
+        """Return the least bound of all that is not known yet; 0 before anything is."""
+        nodes = [self.open, self.waiting[0] if self.waiting else None, *self.queue[:1]]
+        if not self.n_families:
+            return 0.0
+        return min((node.bound for node in nodes if node is not None), default=float("inf"))
+
+    def _is_late(self) -> bool:
+        seconds = self.limits.seconds
+        if seconds is not None and time.perf_counter() - self.began > seconds:
+            self.stopped = "time limit"
+        return bool(self.stopped)
 
     def _open(self, entry: SearchNode) -> None:
         """Put what is behind an entry in its place."""
         found = self._opened(entry)
+        self.n_priced += entry.known == FAMILY
         self.dropped += found.dropped
         for one in found.entries:
             heapq.heappush(self.queue, one)
@@ -148,16 +197,32 @@ class Frontier:
         self.sent |= self.helper.answer(lambda: {e: self.opener.opened(e) for e in entries})
 
     def found(self, began: float) -> SearchResult:
-        """Take groups and plans in order of their bounds."""
+        """Take families, groups and plans in order of their bounds.
+
+        Where it is interrupted, or late, the answer is the best so far, and what is open bounds it.
+
+        Raises
+        ------
+        KeyboardInterrupt
+            If it is interrupted before any plan is known to fit.
+        """
+        self.began = began
         try:
             self.fill()
             end = self._search()
+        except KeyboardInterrupt:
+            if not self._fits():
+                raise
+            self.stopped = "interrupted"
         finally:
             if self.helper is not None:
                 self.helper.close()
+        if self.stopped:
+            end = State(self._open_bound(), self.dropped, len(self.played))
         one, opener = self.one, self.opener
         played = [play for play in self.played[: end.played] if play is not None]
-        fitting = sorted((r for r in played if r.fits), key=lambda r: r.objective)
+        fitting = [r for r in played if r.fits]
+        fitting += [r for r in self.first.values() if r not in fitting]
         return SearchResult(
             model=one.model.name,
             cluster=one.cluster.name,
@@ -166,14 +231,15 @@ class Frontier:
             notes=one.runs.notes(),
             devices=one.devices,
             objective=one.objective,
-            replays=tuple(fitting),
+            replays=tuple(sorted(fitting, key=lambda r: r.objective)),
             n_plans=len(one.space),
             n_dropped=end.dropped,
-            n_too_full=len(played) - len(fitting),
-            n_unplayable=end.played - len(played),
+            n_too_full=sum(not r.fits for r in played),
+            n_unplayable=end.played - len(played) - (self.waiting is not None),
             open_bound=end.bound,
             screen_plans_per_s=opener.screened / opener.screen_s if opener.screen_s else 0.0,
             seconds=time.perf_counter() - began,
+            stopped=self.stopped,
         )
 
     def _search(self) -> State:
@@ -183,13 +249,17 @@ class Frontier:
         too far, and the end is the first moment at which, as is known then, it need not have.
         """
         passed = [self._state()]
-        while self.queue and not self._done(passed[-1]):
-            entry = heapq.heappop(self.queue)
+        while self.queue and not self._done(passed[-1]) and not self._is_late():
+            self.open = entry = heapq.heappop(self.queue)
             if entry.known == ALL:
-                self._play(entry.number)
+                self._play(entry)
             else:
                 self._open(entry)
+                self._tell("searching")
+            self.open = None
             passed.append(self._state())
+        if self.stopped:
+            return passed[-1]
         self._settle()
         return next((state for state in passed if self._done(state)), passed[-1])
 
@@ -200,23 +270,28 @@ class Frontier:
     def _done(self, state: State) -> bool:
         """Whether nothing that is open then can be better, or enough was played."""
         if self.helper is not None and (
-            len(self._fitting(state)) + 1 == self.limit or self.helper.has_answer()
+            len(self._fitting(state)) + 1 == self.limits.plays or self.helper.has_answer()
         ):
             self._settle()
         fitting = self._fitting(state)
-        most = float("inf") if self.limit is None else self.limit
+        most = float("inf") if self.limits.plays is None else self.limits.plays
         if len(fitting) >= most or state.played >= _MOST_TRIED * most:
             return True
-        return state.bound >= min(fitting, default=float("inf"))
+        known = [*fitting, *(r.objective for r in self.first.values())]
+        return state.bound >= min(known, default=float("inf")) * (1 - self.limits.gap)
 
-    def _play(self, i: int) -> None:
+    def _play(self, entry: SearchNode) -> None:
         """Play a plan, in the helper if it is free."""
+        i = entry.number
+        if i in self.first:
+            self.played.append(self.first[i])
+            return
         plan, bound_s = self.one.space.plan(i), self.bound_s[i]
-        self.progress(str(plan))
+        self._tell("playing", plan)
         if self.helper is not None and self.helper.is_free:
             self._fetch()
             self.helper.begin("play", plan, bound_s)
-            self.waiting = len(self.played), plan, bound_s
+            self.waiting = entry, len(self.played)
             self.played.append(None)
         else:
             self.played.append(play(self.one, plan, bound_s))
@@ -224,9 +299,11 @@ class Frontier:
     def _settle(self) -> None:
         """Wait for the plan that the helper plays."""
         if self.helper is not None and self.waiting is not None:
-            at, plan, bound_s = self.waiting
+            entry, at = self.waiting
+            plan, bound_s = self.one.space.plan(entry.number), self.bound_s[entry.number]
             self.played[at] = self.helper.answer(lambda: play(self.one, plan, bound_s))
             self.waiting = None
+            self._tell("searching")
 
     def _fitting(self, state: State) -> list[float]:
         """Return the objectives of the plans that had been played and fit."""
@@ -273,7 +350,8 @@ def _groups_of(one: Searcher) -> tuple[list[GroupKey], Ints]:
 def search(
     model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
     objective: Objective = "time", precision: str | None = None, limit: int | None = None,
-    progress: Callable[[str], None] = lambda text: None,
+    gap: float = 0.0, time_limit_s: float | None = None,
+    progress: Callable[[SearchProgress], None] = lambda told: None,
     alone: str | None = None, advise: bool = True, context: bool | None = None,
     processes: int | None = None, grids: bool = False, spatial: bool = False,
     software: Stack | str | None = None,
@@ -285,6 +363,12 @@ def search(
     limit
         Replay at most so many plans that fit, and four times as many in all; None: until the best
         is proven.
+    gap
+        End when no other plan can be better by a greater share.
+    time_limit_s
+        End after so many seconds, with the best so far and what is open.
+    progress
+        Called with how far the search is.
     alone
         Consider only plans that divide the step by this dimension (`PlanSpace.only`).
     advise
@@ -313,16 +397,18 @@ def search(
         software=software,
     )  # fmt: skip
     one_alone = one if alone is None else one.only(alone)
-    found = found_by(one_alone, limit, progress, began=began, processes=processes)
+    limits = SearchLimits(limit, gap, time_limit_s)
+    found = found_by(one_alone, limits, progress, began=began, processes=processes)
     if advise and not found.replays and not np.isfinite(found.open_bound):
         found = replace(found, needs=feasibility_gap(one), seconds=time.perf_counter() - began)
     return found
 
 
 def found_by(
-    one: Searcher, limit: int | None, progress: Callable[[str], None] = lambda text: None, *,
+    one: Searcher, limits: SearchLimits = NO_LIMITS,
+    progress: Callable[[SearchProgress], None] = lambda told: None, *,
     began: float | None = None, processes: int | None = None,
 ) -> SearchResult:  # fmt: skip
     """Search the plans of a searcher, which keeps what it has priced; others as in `search`."""
     began = time.perf_counter() if began is None else began
-    return Frontier(one, limit, progress, processes).found(began)
+    return Frontier(one, limits, progress, processes).found(began)

@@ -127,8 +127,8 @@ def bucketed(  # type: ignore[no-untyped-def]
 
 @kernel
 def rows(  # type: ignore[no-untyped-def]
-    kind, unit, value, added_s, shared, part, later, first, marks, gathers, blocks, begun, after, ends,
-    read_s, sum_s, end, queue, made,
+    kind, unit, value, added_s, shared, part, later, first, marks, gathers, blocks, begun, after,
+    ends, read_s, sum_s, end, queue, made,
 ):  # fmt: skip
     """Write the longest paths through a block of every part.
 

@@ -181,7 +181,7 @@ class OpCosts(NamedTuple):
         [ops] unit of every op.
     seconds, added_s
         [ops] of a micro-batch; of adding its gradients to those of earlier ones.
-    work, balanced, waited, once_s, besides
+    work, waited, once_s
         Of the units of `told`, as `PlanClass`.
     """
 
@@ -190,10 +190,8 @@ class OpCosts(NamedTuple):
     seconds: Floats
     added_s: Floats
     work: Floats
-    balanced: Floats
     waited: Floats
     once_s: Floats
-    besides: Overheads
 
 
 @dataclass

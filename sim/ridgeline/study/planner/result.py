@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -62,6 +62,40 @@ class SimulatedPlan:
             "bound_s": self.bound_s,
             "objective": self.objective,
         }
+
+
+class SearchProgress(NamedTuple):
+    """How far a search is.
+
+    Attributes
+    ----------
+    seconds
+        Since it began.
+    doing, plan
+        "searching", or "playing" a plan.
+    best
+        The best plan so far.
+    open_bound
+        No plan that is not known yet is better than this; 0: nothing is known.
+    priced, families, played
+        How many families of plans are priced, of how many, and plans that were played.
+    """
+
+    seconds: float
+    doing: str
+    plan: str
+    best: SimulatedPlan | None
+    open_bound: float
+    priced: int
+    families: int
+    played: int
+
+    @property
+    def gap(self) -> float:
+        """How much better, as a share, another plan could be at most; 1 where nothing is known."""
+        if self.best is None:
+            return 1.0
+        return max(0.0, 1 - self.open_bound / self.best.objective)
 
 
 @dataclass(frozen=True)
@@ -123,6 +157,8 @@ class SearchResult:
         How many plans a second the compiled screen took.
     needs
         What it would take, where no plan fits.
+    stopped
+        "time limit" or "interrupted", where the search did not end by itself.
     """
 
     model: str
@@ -141,6 +177,7 @@ class SearchResult:
     screen_plans_per_s: float
     seconds: float
     needs: FeasibilityGap | None = None
+    stopped: str = ""
 
     @property
     def best(self) -> SimulatedPlan:
@@ -186,6 +223,7 @@ class SearchResult:
             "objective": self.objective,
             "best": self.best.to_dict(),
             "proven_optimal": self.proven,
+            "stopped": self.stopped,
             "gap": self.gap,
             "runners_up": [replay.to_dict() for replay in self.replays[1:]],
             "pareto": [replay.to_dict() for replay in self.pareto()],

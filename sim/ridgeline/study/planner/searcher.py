@@ -198,7 +198,7 @@ class Searcher:
         which
             [P] row of `known` of each.
         known
-            [G, 16] sums of each group (`totals`).
+            [G, 17] sums of each group (`totals`).
         """
         s = self.space
         out = np.empty((len(at), 3))
@@ -207,9 +207,11 @@ class Searcher:
             known[:, [TOTALS.index("gradient"), TOTALS.index("expert_gradient")]] = 0.0
         names = [SCHEDULES[name] for name in SCHEDULE_NAMES]
         drains = np.array([not (one.splits_backward or one.interleaves) for one in names])
+        splits = np.array([one.splits_backward for one in names])
         screen(
             which, known, s.micro_batches[at], s.pipeline[at], self.holders[at], s.expert[at],
-            s.sharding[at], drains[s.schedule[at]], self.spread[at], self.byte_s[at], out,
+            s.sharding[at], drains[s.schedule[at]], splits[s.schedule[at]], self.spread[at],
+            self.byte_s[at], out,
         )  # fmt: skip
         out[:, :2] *= 1 - ROUNDING
         return out

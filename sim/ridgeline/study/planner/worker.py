@@ -27,8 +27,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 import numpy as np
 
 from ridgeline.errors import RidgelineError
+from ridgeline.parallel.op_pricer import FEW_GRAPHS
 from ridgeline.parallel.plan.plan import Plan
-from ridgeline.study.planner.bounds import TOTALS, totals
+from ridgeline.study.planner.bounds import HELD, TOTALS, totals
 from ridgeline.study.planner.plan_class import Floats, GroupKey, Ints
 from ridgeline.study.planner.result import SimulatedPlan
 from ridgeline.study.planner.searcher import Searcher
@@ -36,9 +37,10 @@ from ridgeline.study.planner.searcher import Searcher
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
-LEAST, AGAIN, OPS, STAGES, ALL = range(5)
-"""What is known of a group: its ops without recomputation, those that are done again, too; of a
-plan: its ops, its stages, what moves between its replicas (all but what the engine says)."""
+FAMILY, LEAST, AGAIN, OPS, STAGES, ALL = range(6)
+"""What is known of a family of groups: its arithmetic; of a group: its ops without recomputation,
+those that are done again, too; of a plan: its ops, its stages, what moves between its replicas (all
+but what the engine says)."""
 
 
 class SearchNode(NamedTuple):
@@ -49,9 +51,9 @@ class SearchNode(NamedTuple):
     bound
         The least objective of any of them.
     known
-        What the bound knows: LEAST to ALL.
+        What the bound knows: FAMILY to ALL.
     number
-        Of the group, or of the plan.
+        Of the family, of the group, or of the plan.
     """
 
     bound: float
@@ -78,9 +80,10 @@ class ExpandedNode(NamedTuple):
 class NodeExpander:
     """Opens entries.
 
-    Recomputation adds ops and takes none away. So a group that recomputes is bounded by the one
-    that does not and has the same ops otherwise; when it comes up, by these ops and those that it
-    does again; it is divided and priced as a whole when it comes up once more.
+    A family of groups is bounded by its arithmetic until it is divided and priced. Recomputation
+    adds ops and takes none away. So a group that recomputes is bounded by the one that does not
+    and has the same ops otherwise; when it comes up, by these ops and those that it does again; it
+    is divided and priced as a whole when it comes up once more.
 
     Attributes
     ----------
@@ -88,43 +91,84 @@ class NodeExpander:
         Of every group.
     which
         [P] group of every plan.
+    families, members
+        Key of every family, and its groups of which some plan may fit.
     least
-        [G, 16] of every group, as `totals`.
+        [G, 17] of every group, as `totals`: its bytes, of seconds what is known so far.
     own
         Whether groups of a key are opened before they are asked for.
+    ceiling
+        What is bounded by this and more is not opened before it is asked for.
     """
 
     def __init__(self, one: Searcher, keys: list[GroupKey], which: Ints) -> None:
         self.one, self.keys, self.which = one, keys, which
+        self.families: list[GroupKey] = []
+        self.members: list[list[int]] = []
         self.least = np.zeros((len(keys), len(TOTALS)))
         self.own: Callable[[GroupKey], bool] = lambda key: False
+        self.ceiling = float("inf")
         self.screened, self.screen_s = 0, 0.0
         self._next: list[SearchNode] = []
         self._begun: set[SearchNode] = set()
         self._done: dict[SearchNode, ExpandedNode] = {}
+        self._leasts: dict[int, Floats | None] = {}  # of families
+        self._order: list[int] = []  # of families that this process may price together
 
     def key(self, entry: SearchNode) -> GroupKey:
         """Return the group that an entry belongs to."""
+        if entry.known == FAMILY:
+            return self.families[entry.number]
         group = entry.number if entry.known in {LEAST, AGAIN} else self.which[entry.number]
         return self.keys[int(group)]
 
-    def begin(self, least: Floats, entries: Iterable[SearchNode]) -> None:
-        """Begin with these groups."""
-        self.least = least
+    def listed(self) -> list[SearchNode]:
+        """Bound all groups by what needs no price, and return a node for each family.
+
+        Groups of which no plan can fit belong to none; `ExpandedNode.dropped` counts their plans.
+        """
+        one, keys, which = self.one, self.keys, self.which
+        self.least = np.array([one.may_fit(key) for key in keys]).reshape(-1, len(TOTALS))
+        every, known = np.arange(len(one.space)), self.least.copy()
+        of_time = len(TOTALS) - HELD
+        for g, key in enumerate(keys):
+            known[g, :of_time] = one.groups.least_at_peak(key)
+        bound = np.full(len(keys), np.inf)
+        values = self.values(every, known, which)
+        np.minimum.at(bound, which, values)
+        place: dict[GroupKey, int] = {}
+        for g in np.flatnonzero(bound < np.inf).tolist():
+            family = one.groups.family(keys[g])
+            if family not in place:
+                place[family] = len(self.families)
+                self.families.append(family)
+                self.members.append([])
+            self.members[place[family]].append(g)
+        self.n_dropped = int((values == np.inf).sum())
+        return [
+            SearchNode(min(float(bound[g]) for g in members), FAMILY, f)
+            for f, members in enumerate(self.members)
+        ]
+
+    def begin(self, entries: Iterable[SearchNode]) -> None:
+        """Begin with these families."""
+        entries = sorted(entries)
+        self._order = [entry.number for entry in entries]
         self._push(entries)
 
     def opened(self, entry: SearchNode) -> ExpandedNode:
         """Open an entry."""
         if entry not in self._done:
             self._begun.add(entry)
-            found = self._group(entry) if entry.known in {LEAST, AGAIN} else self._plan(entry)
+            how = {FAMILY: self._family, LEAST: self._group, AGAIN: self._group}
+            found = how.get(entry.known, self._plan)(entry)
             self._push(found.entries)
             return found
         return self._done.pop(entry)
 
     def go_on(self) -> bool:
         """Open what comes next of what is its own; whether there was anything."""
-        while self._next:
+        while self._next and self._next[0].bound < self.ceiling:
             entry = heapq.heappop(self._next)
             if entry not in self._begun:
                 with suppress(RidgelineError):  # who asks for it will meet it, too
@@ -161,6 +205,25 @@ class NodeExpander:
         for entry in entries:
             if entry.known != ALL and self.own(self.key(entry)):
                 heapq.heappush(self._next, entry)
+
+    def _family(self, entry: SearchNode) -> ExpandedNode:
+        """Divide and price a family, and others that come up next; list its groups."""
+        if entry.number not in self._leasts:
+            left = [f for f in self._order if f not in self._leasts and f != entry.number]
+            some = [entry.number, *left[: FEW_GRAPHS - 1]]
+            self._order = left[FEW_GRAPHS - 1 :]
+            found = self.one.groups.leasts([self.families[f] for f in some])
+            self._leasts.update(zip(some, found, strict=True))
+        known = self._leasts[entry.number]
+        if known is None:
+            return ExpandedNode([])
+        nodes = []
+        for g in self.members[entry.number]:
+            least = self.least[g].copy()
+            least[: len(known)] = known
+            bound = float(self.values(np.flatnonzero(self.which == g), least).min())
+            nodes.append(SearchNode(max(entry.bound, bound), LEAST, g))
+        return ExpandedNode(nodes)
 
     def _group(self, entry: SearchNode) -> ExpandedNode:
         """Price a group and list its plans; at first, only what it does again."""
@@ -294,7 +357,6 @@ def _work(
         return found | opener.taken()
 
     tasks: dict[str, Callable[..., Any]] = {
-        "leasts": one.groups.leasts,
         "open": opened,
         "play": lambda plan, bound_s: play(one, plan, bound_s),
     }
