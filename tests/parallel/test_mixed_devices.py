@@ -102,7 +102,7 @@ def test_nodes_of_two_generations() -> None:
 def test_the_best_plan_of_several_kinds_is_proven(objective: Objective) -> None:
     """Every plan is played: none is below its bound, and none better than the one found."""
     one = searcher("mlp", str(FILE), 32, 64, objective=objective)
-    found = found_by(one, None)
+    found = found_by(one)
     assert found.proven
     assert found.best.plan.devices == 32
     best, played = found.best.objective, 0
