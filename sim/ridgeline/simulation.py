@@ -262,7 +262,7 @@ def _played(
     )
 
 
-class PlayedStep(NamedTuple):
+class SimulatedStep(NamedTuple):
     """A training step that the engine has played.
 
     Attributes
@@ -289,7 +289,7 @@ def play_step(
     topology: Topology | None = None,
     fold: bool = True,
     reference: bool = False,
-) -> PlayedStep:
+) -> SimulatedStep:
     """Lower and play one training step; `simulate` makes an account of it.
 
     Parameters
@@ -342,7 +342,7 @@ def play_step(
         from ridgeline.parallel.fitting_cut import that_fits
 
         found = that_fits(found, wide, cluster.device, played)
-    return PlayedStep(run, network, graph, *found)
+    return SimulatedStep(run, network, graph, *found)
 
 
 def _fed(result: Result, dataset: str | DataSet) -> Result:

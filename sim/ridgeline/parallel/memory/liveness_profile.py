@@ -17,7 +17,7 @@ from ridgeline.parallel.checkpointing.recompute import Mode, with_recompute
 from ridgeline.parallel.emit.grad_accumulation import copied, lasting, with_gradients
 from ridgeline.parallel.emit.zero import with_sharding
 from ridgeline.parallel.memory.allocator import life_of, lost_bytes
-from ridgeline.parallel.memory.static_allocation import AtOnce, at_once
+from ridgeline.parallel.memory.static_allocation import StaticMemory, at_once
 from ridgeline.parallel.plan.programmed import programmed
 from ridgeline.parallel.plan.resolved import resolved
 from ridgeline.parallel.plan.stack_choice import choose_stack
@@ -83,7 +83,7 @@ class StepMemory:
         return tuple(sorted(there, key=lambda pair: (-pair[1], pair[0]))[:_LARGEST])
 
     @cached_property
-    def at_once(self) -> AtOnce:
+    def at_once(self) -> StaticMemory:
         """What the step would take if everything were allocated before it began (vDNN's baseline).
 
         Of a step without recomputation and offload.

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model
 from ridgeline import views
 from ridgeline.config import Strict
 from ridgeline.errors import ConfigError, RidgelineError, nearest, said, short
-from ridgeline.parallel.checkpointing.modules import JOINED, MODULES, parse_modules
+from ridgeline.parallel.checkpointing.mode_text import RecomputeMode
 from ridgeline.parallel.plan.layers import LayerRule, parse_rules, settled
 from ridgeline.parallel.plan.moved_fields import split_moved
 from ridgeline.parallel.plan.replicas import (
@@ -37,16 +37,7 @@ def _degree(raw: object) -> object:
 
 def _recomputed(raw: object) -> object:
     """Check a mode of recomputation, or names of modules, which are put in order."""
-    if not isinstance(raw, str) or raw in RECOMPUTE_MODES:
-        return raw
-    try:
-        return JOINED.join(parse_modules(raw))
-    except ValueError:
-        near = nearest(raw, (*RECOMPUTE_MODES, *MODULES))
-        raise ValueError(
-            f"allowed: {', '.join(RECOMPUTE_MODES)}; or modules joined by {JOINED}:"
-            f" {', '.join(MODULES)}; found {short(raw)}{near}"
-        ) from None
+    return str(RecomputeMode.parse(raw, RECOMPUTE_MODES)) if isinstance(raw, str) else raw
 
 
 def _rules(raw: object) -> object:
@@ -144,7 +135,10 @@ class Plan(Strict):
     """What the backward pass computes again: every block, the scores of attention, every other
     product of each block, all but products and attention, all but products of weights (JAX),
     stretches of about the square root of the blocks, or what is least for as much memory
-    (revolve); or modules of every layer, joined by + (`parallel.checkpointing.modules`)."""
+    (revolve); modules of every layer, joined by + (`parallel.checkpointing.modules`); every N-th
+    block (``full:N``), the first N of each stage (``block:N``), stretches of N (``uniform:N``);
+    or what costs least where blocks keep a share of the activations, or some bytes of them
+    (``budget:0.4``, ``budget:8 GB``)."""
     offload: Literal["none", "all", "conv"] = "none"
     """Which activations wait in the host's memory for the backward pass: all that it reads, or
     those that convolutions read (vDNN)."""

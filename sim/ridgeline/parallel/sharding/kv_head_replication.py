@@ -23,7 +23,7 @@ from ridgeline.errors import ConfigError
 from ridgeline.parallel.sharding.axes import base, forward_name, signature
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role, Tensor
-from ridgeline.workload.sharding_axes import Signature
+from ridgeline.workload.sharding_axes import OpAxes
 
 NEIGHBOURS = "neighbours"
 """Attribute of a collective that goes on between so many neighbours of the dimension's devices."""
@@ -114,7 +114,7 @@ class _Copying:
         ops = self._with_sums([self._grown_op(op) for op in self.graph.ops], tensors)
         return replace(self.graph, tensors=tensors, ops=tuple(ops))
 
-    def _signature(self, op: Op) -> Signature | None:
+    def _signature(self, op: Op) -> OpAxes | None:
         return signature(op, self.graph.tensors, self.forward.get(forward_name(op)))
 
     def _changes(self, op: Op) -> bool:
@@ -168,7 +168,7 @@ class _Copying:
         for sides in labels.values():
             self._spread_label(op, sides, heads)
 
-    def _sides(self, op: Op, sig: Signature) -> Iterator[tuple[str, list[_Side]]]:
+    def _sides(self, op: Op, sig: OpAxes) -> Iterator[tuple[str, list[_Side]]]:
         """Tensors of an op by label."""
         for label in sig.labels:
             if label in sig.of_grid:

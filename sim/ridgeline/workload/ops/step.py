@@ -9,7 +9,7 @@ from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op, Pass, Passes, Role
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.optimizers import Optimizer
-from ridgeline.workload.sharding_axes import Labels, Signature, Tensors, whole
+from ridgeline.workload.sharding_axes import Labels, OpAxes, Tensors, whole
 from ridgeline.workload.sharding_rules import elementwise_sharding, plain_labels
 
 
@@ -86,7 +86,7 @@ def _scale_gradient(g: GradientBuilder, op: Op) -> None:
         g.derive(SCALE, op, (x,), (g.gradient(y),), flops=SCALE.gradient.of(g.elements(x)))
 
 
-def _update_sharding(op: Op, tensors: Tensors) -> Signature:
+def _update_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Weight, gradient and states; a factored state has the sums of rows or columns."""
     shape = tensors[op.inputs[0]].shape
     labels = plain_labels(len(shape))
@@ -101,7 +101,7 @@ def _update_sharding(op: Op, tensors: Tensors) -> Signature:
             return (*labels[:-2], labels[-1])
         return tuple("" for _ in mine)
 
-    return Signature(tuple(map(of, op.inputs)), tuple(map(of, op.outputs)))
+    return OpAxes(tuple(map(of, op.inputs)), tuple(map(of, op.outputs)))
 
 
 SCALE = op_kind(

@@ -258,9 +258,10 @@ def _recompute(args: Arguments) -> None:
     if granularity is None or (method == "block" and count == 0):
         return
     if granularity == "full":
-        p["recompute"] = "full"
-        if method == "block" and count:
-            args.draft.note(f"only {count} layers of a stage are computed again; here all are")
+        # of a block's default one layer; of uniform's, each by itself
+        layers = count if count is not None else 1
+        some = method == "block" or (method == "uniform" and layers > 1)
+        p["recompute"] = f"{method}:{layers}" if some else "full"
         return
     if granularity != "selective":
         raise args.error(f"unknown granularity {granularity!r}", "recompute_granularity")
