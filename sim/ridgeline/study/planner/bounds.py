@@ -178,6 +178,8 @@ class RankShares(NamedTuple):
         Whether ops run beside gathers of weights.
     keeps
         Whether their sums over micro-batches take room beside activations.
+    offloads
+        Whether activations wait in the host's memory, so that none is known to take room.
     """
 
     data: int
@@ -188,6 +190,7 @@ class RankShares(NamedTuple):
     beside: bool = True
     gathers_beside: bool = True
     keeps: bool = True
+    offloads: bool = False
 
 
 class Sends(Protocol):
@@ -525,6 +528,8 @@ class StageBounds:
         states = held[:, OTHER] + share(held[:, STATE] + held[:, MASTER], EXPERT_STATE, 1)
         states = states + share(held[:, COMPUTED], EXPERT_COMPUTED, 3)
         gradients = share(held[:, GRADIENT], EXPERT_GRADIENT, 2)
+        if shares.offloads:
+            return float((states + gradients).max())
         each = in_flight(self.name, self.stages, m, self.chunks)
         # experts that no other rank has are not sharded
         beside = self.beside[max(sharding - 1, 0) if data > expert else 0]

@@ -10,25 +10,28 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.software.stack import Stack
-from ridgeline.study.planner.incumbent import Incumbent
+from ridgeline.study.planner.incumbent import IncumbentSearch
 from ridgeline.study.planner.memory import feasibility_gap
+from ridgeline.study.planner.objectives import Objective, Prices
 from ridgeline.study.planner.plan_class import GroupKey, Ints
-from ridgeline.study.planner.result import Objective, SearchProgress, SearchResult, SimulatedPlan
+from ridgeline.study.planner.result import SearchProgress, SearchResult, SimulatedPlan, shape_of
 from ridgeline.study.planner.searcher import Searcher, searcher
-from ridgeline.study.planner.space import GRID_MODES, RECOMPUTE_NAMES
+from ridgeline.study.planner.space import GRID_MODES
+from ridgeline.study.planner.steering import fixed_fields
 from ridgeline.study.planner.worker import (
     ALL,
     FAMILY,
     MANY,
+    OPS,
     ExpandedNode,
     NodeExpander,
     SearchNode,
@@ -38,6 +41,7 @@ from ridgeline.study.planner.worker import (
 )
 from ridgeline.workload.model import Model
 
+_MOST_BESIDE = 400  # nodes that are opened for alternatives
 _MOST_TRIED = 4  # plans for each one that may be replayed: some do not fit after all
 
 
@@ -68,11 +72,14 @@ class SearchLimits(NamedTuple):
         No other plan can be better by a greater share.
     seconds
         So much time has passed; None: never so.
+    alternatives
+        So many plans of other shapes are played when the search has ended by itself.
     """
 
     plays: int | None = None
     gap: float = 0.0
     seconds: float | None = None
+    alternatives: int = 0
 
 
 NO_LIMITS = SearchLimits()
@@ -127,8 +134,8 @@ class Frontier:
             opener.begin(self.queue)
 
     def _look_first(self) -> None:
-        """Play good plans of a few families (`Incumbent`)."""
-        for i, bound_s in Incumbent(self.one, self.opener).plans(self._best_objective):
+        """Play good plans of a few families (`IncumbentSearch`)."""
+        for i, bound_s in IncumbentSearch(self.one, self.opener).plans(self._best_objective):
             if self._is_late():
                 return
             self._tell("playing", self.one.space.plan(i))
@@ -219,10 +226,13 @@ class Frontier:
                 self.helper.close()
         if self.stopped:
             end = State(self._open_bound(), self.dropped, len(self.played))
+        beside = [] if self.stopped else self._look_beside()
         one, opener = self.one, self.opener
         played = [play for play in self.played[: end.played] if play is not None]
         fitting = [r for r in played if r.fits]
-        fitting += [r for r in self.first.values() if r not in fitting]
+        known = {str(r.plan) for r in fitting}
+        others = (r for r in (*self.first.values(), *beside) if str(r.plan) not in known)
+        fitting += {str(r.plan): r for r in others}.values()
         return SearchResult(
             model=one.model.name,
             cluster=one.cluster.name,
@@ -262,6 +272,28 @@ class Frontier:
             return passed[-1]
         self._settle()
         return next((state for state in passed if self._done(state)), passed[-1])
+
+    def _look_beside(self) -> list[SimulatedPlan]:
+        """Play the next plans of other shapes than those known, in the order of bounds."""
+        found: list[SimulatedPlan] = []
+        shapes = {r.shape for r in self._fits()}
+        opened = 0
+        while len(found) < self.limits.alternatives and self.queue and opened < _MOST_BESIDE:
+            entry = heapq.heappop(self.queue)
+            opened += 1
+            if entry.known >= OPS:
+                plan = self.one.space.plan(entry.number)
+                if shape_of(plan) in shapes:
+                    continue
+            if entry.known < ALL:
+                self._open(entry)
+                continue
+            self._tell("playing", plan)
+            played = play(self.one, plan, self.bound_s[entry.number])
+            if played is not None and played.fits:
+                shapes.add(played.shape)
+                found.append(played)
+        return found
 
     def _state(self) -> State:
         bound = self.queue[0][0] if self.queue else float("inf")
@@ -333,7 +365,7 @@ def _groups_of(one: Searcher) -> tuple[list[GroupKey], Ints]:
             int(space.expert.max()) + 1,
             int(space.context.max()) + 1,
             2,
-            len(RECOMPUTE_NAMES),
+            len(space.modes),
             2,
             int(space.tensor_rows.max()) + 1,
             len(GRID_MODES),
@@ -350,11 +382,12 @@ def _groups_of(one: Searcher) -> tuple[list[GroupKey], Ints]:
 def search(
     model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
     objective: Objective = "time", precision: str | None = None, limit: int | None = None,
-    gap: float = 0.0, time_limit_s: float | None = None,
+    gap: float = 0.0, time_limit_s: float | None = None, alternatives: int = 0,
     progress: Callable[[SearchProgress], None] = lambda told: None,
     alone: str | None = None, advise: bool = True, context: bool | None = None,
     processes: int | None = None, grids: bool = False, spatial: bool = False,
-    software: Stack | str | None = None,
+    software: Stack | str | None = None, fix: Mapping[str, Any] | None = None,
+    memory_margin: float = 0.0, prices: Prices | None = None,
 ) -> SearchResult:  # fmt: skip
     """Find the plan of the least step time, energy or cost on exactly so many devices.
 
@@ -367,6 +400,8 @@ def search(
         End when no other plan can be better by a greater share.
     time_limit_s
         End after so many seconds, with the best so far and what is open.
+    alternatives
+        Play so many plans of other shapes, too, where the search has ended by itself.
     progress
         Called with how far the search is.
     alone
@@ -384,6 +419,13 @@ def search(
     software
         The program that runs the plans, as in `simulate`. Only plans that it supports are listed;
         fields that are not searched are as it has them.
+    fix
+        Fields of a plan that must have a value, one of some, or one of a range: ``{"tensor": 8,
+        "pipeline": "4..16"}`` (`steering`).
+    memory_margin
+        Share of each device's memory that a plan leaves free.
+    prices
+        Of devices and energy, for the objective cost-per-token.
 
     Raises
     ------
@@ -394,10 +436,10 @@ def search(
     one = searcher(
         model, cluster, devices, global_batch,
         objective=objective, precision=precision, context=context, grids=grids, spatial=spatial,
-        software=software,
+        software=software, fix=fixed_fields(fix or {}), memory_margin=memory_margin, prices=prices,
     )  # fmt: skip
     one_alone = one if alone is None else one.only(alone)
-    limits = SearchLimits(limit, gap, time_limit_s)
+    limits = SearchLimits(limit, gap, time_limit_s, alternatives)
     found = found_by(one_alone, limits, progress, began=began, processes=processes)
     if advise and not found.replays and not np.isfinite(found.open_bound):
         found = replace(found, needs=feasibility_gap(one), seconds=time.perf_counter() - began)

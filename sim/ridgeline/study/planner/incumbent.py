@@ -39,7 +39,7 @@ class Candidate(NamedTuple):
     bound_s: float
 
 
-class Incumbent:
+class IncumbentSearch:
     """Looks for good plans; families that `opener` prices later share what is priced here."""
 
     def __init__(self, one: Searcher, opener: NodeExpander) -> None:

@@ -12,7 +12,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.parallel.checkpointing.recompute import Mode
 from ridgeline.parallel.lower import Moving
 from ridgeline.parallel.op_pricer import OpPricer
 from ridgeline.parallel.partition.overheads import Overheads
@@ -154,7 +153,7 @@ class GroupKey(NamedTuple):
     micro_batch: int
     tensor: int
     sequence: bool
-    recompute: Mode
+    recompute: str
     expert: int
     context: int = 1
     ring: bool = False
@@ -219,6 +218,6 @@ class CostCache:
     divided: dict[tuple[GroupKey, Moving], frozenset[str]] = field(default_factory=dict)
     ops: dict[CostKey, OpCosts] = field(default_factory=dict)
     groups: dict[CostKey, PlanClass] = field(default_factory=dict)
-    held: dict[tuple[int, Mode, int], Floats] = field(default_factory=dict)
+    held: dict[tuple[int, str, int], Floats] = field(default_factory=dict)
     energies: dict[int, float] = field(default_factory=dict)  # by identity; `prices` keeps these
     times: dict[int, float] = field(default_factory=dict)  # likewise

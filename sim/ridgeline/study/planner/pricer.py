@@ -18,7 +18,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.kernels.cost import OpCost, op_energy_j, peak_rates
 from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.checkpointing.recompute import Mode, with_recompute
+from ridgeline.parallel.checkpointing.recompute import with_recompute
 from ridgeline.parallel.comm.comm_cost import FarMemory, Wires
 from ridgeline.parallel.emit.block_emitter import SILENT
 from ridgeline.parallel.emit.grad_accumulation import adds, casts, sum_bytes
@@ -126,7 +126,7 @@ class PlanPricer:
             self._groups[key] = self._price(key)
         return self._groups[key]
 
-    def held_undivided(self, micro_batch: int, recompute: Mode, expert: int) -> Floats:
+    def held_undivided(self, micro_batch: int, recompute: str, expert: int) -> Floats:
         """Return [10] what all units together hold, divided by experts alone (`held_of_all`).
 
         Activations are in proportion to the samples, but for what has none of them; the most of one
@@ -138,7 +138,7 @@ class PlanPricer:
             total[KEPT:] = 0.0
         return total
 
-    def _undivided(self, micro_batch: int, recompute: Mode, expert: int) -> Floats:
+    def _undivided(self, micro_batch: int, recompute: str, expert: int) -> Floats:
         known = (micro_batch, recompute, expert)
         if known not in self.made.held:
 

@@ -63,7 +63,11 @@ class PlanSpace:
     image_rows, image_columns
         [P] devices along the rows and along the columns of images.
     schedule, recompute
-        [P] places in `SCHEDULE_NAMES` and `RECOMPUTE_NAMES`.
+        [P] places in `SCHEDULE_NAMES` and `modes`.
+    modes
+        Modes of recomputation, or modules, that are tried.
+    offload
+        As in `Plan`, of all plans.
     """
 
     global_batch: int
@@ -84,6 +88,8 @@ class PlanSpace:
     image_columns: Ints
     schedule: Ints
     recompute: Ints
+    modes: tuple[str, ...] = RECOMPUTE_NAMES
+    offload: str = "none"
 
     def __len__(self) -> int:
         return len(self.data)
@@ -149,7 +155,8 @@ class PlanSpace:
             zero_stage=int(self.sharding[i]),
             sequence=tensor if self.sequence[i] else 1,
             schedule=SCHEDULE_NAMES[int(self.schedule[i])],
-            recompute=RECOMPUTE_NAMES[int(self.recompute[i])],
+            recompute=self.modes[int(self.recompute[i])],
+            offload=cast("Any", self.offload),
         )
 
     def grid(self, i: int) -> Grid | None:
@@ -179,7 +186,7 @@ def enumerate_plans(
     sequences: bool,
     experts: list[int],
     contexts: list[tuple[int, int]],
-    recomputations: list[Mode],
+    recomputations: Sequence[str],
     grids: Sequence[Grid] = (),
     images: Sequence[tuple[int, int]] = ((1, 1),),
     precision: str | None = None,
@@ -199,13 +206,14 @@ def enumerate_plans(
     contexts
         By how many ranks positions can be shared, and whether in a ring.
     recomputations
-        Those of `RECOMPUTE_NAMES` that are tried.
+        Modes of recomputation, or modules, that are tried.
     grids
         Of tensor-parallel devices.
     images
         By how many devices rows and columns of images can be shared; (1, 1): by one.
     """
     rows: list[tuple[int, ...]] = []
+    modes = (*RECOMPUTE_NAMES, *(m for m in recomputations if m not in RECOMPUTE_NAMES))
     for tensor, two in [*((t, None) for t in tensors), *((g.rows * g.columns, g) for g in grids)]:
         if devices % tensor:
             continue
@@ -245,10 +253,12 @@ def enumerate_plans(
                         range(4) if data * context * high * wide > 1 else (0,),
                         (0, 1) if sequences and tensor > 1 and not two else (0,),
                     )
-                    for recompute in map(RECOMPUTE_NAMES.index, recomputations)
+                    for recompute in map(modes.index, recomputations)
                 ]
     columns = np.array(rows, np.int64).reshape(-1, 16).T
-    return PlanSpace(global_batch, precision, *cast("list[Ints]", list(columns)))
+    arrays: list[Any] = list(columns)
+    found = PlanSpace(global_batch, precision, *arrays)
+    return replace(found, modes=modes)
 
 
 def _schedules(pipeline: int, micro_batches: int, max_stages: int) -> list[tuple[int, int]]:

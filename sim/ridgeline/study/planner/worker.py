@@ -329,6 +329,7 @@ class SearchWorker:
 
     def close(self) -> None:
         """End it."""
+        self.is_free = False
         self._process.terminate()
         self._process.join()
         self._line.close()
