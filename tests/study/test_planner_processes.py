@@ -67,7 +67,8 @@ def test_a_helper_that_dies_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> No
 def test_entries_are_opened_to_the_same_by_whoever_and_whenever() -> None:
     """Also before they are asked for."""
     asked, ahead = (
-        Frontier(searcher("mlp", "dgx1-v100", 4, 16), SearchLimits(), lambda told: None, 1) for _ in range(2)
+        Frontier(searcher("mlp", "dgx1-v100", 4, 16), SearchLimits(), lambda told: None, 1)
+        for _ in range(2)
     )
     asked.fill()
     ahead.fill()

@@ -2,7 +2,7 @@
 
 A job is so many tokens (or samples) through a model with one batch. On every machine, and on
 several numbers of its devices, the plan is sought that takes least time; rent and energy of all
-steps are its cost. Only steps are counted: no failures, restarts, checkpoints, evaluation or queues.
+steps are its cost. Only steps are counted: no failures, restarts, checkpoints, evaluation, queues.
 """
 
 from __future__ import annotations
@@ -190,7 +190,11 @@ def choose_machine(
     steps, offers = job.steps(model), []
     for cluster in found:
         prices.usd_per_hour(cluster, 1)
-        for n in device_counts(cluster, devices):
+        able = device_counts(cluster, devices)
+        if not able:
+            few = f"it has 1 to {cluster.max_devices} devices"
+            offers.append(MachineOffer(cluster.name, min(devices), reason=few))
+        for n in able:
             try:
                 one = searcher(
                     model, cluster, n, job.global_batch, precision=precision, software=software,
@@ -207,13 +211,7 @@ def device_counts(cluster: Cluster, asked: Sequence[int] = ()) -> list[int]:
     """Return the numbers of devices that are tried: a node, twice as many, up to all there are."""
     most = cluster.max_devices
     if asked:
-        able = sorted({n for n in asked if 1 <= n <= most})
-        if not able:
-            raise ConfigError(
-                f"{cluster.name} has 1 to {most} devices, found {', '.join(map(str, asked))}",
-                field="--devices",
-            )
-        return able
+        return sorted({n for n in asked if 1 <= n <= most})
     n = min(max(cluster.nodes.count, 1), most)
     found = [n]
     while found[-1] * 2 <= most:
