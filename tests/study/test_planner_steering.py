@@ -91,6 +91,12 @@ def test_a_fix_that_nothing_can_have_says_why(words: list[str], text: str) -> No
         searcher("mlp", "dgx1-v100", 4, 8, fix=fixed_fields(fixed_texts(words)))
 
 
+def test_a_mode_that_few_layers_do_not_tell_of_is_refused() -> None:
+    for mode in ("sqrt", "full:2", "budget:0.5"):
+        with pytest.raises(ConfigError, match="depends on all layers"):
+            searcher("gpt2", "selene-a100", 2, 8, fix=fixed_fields({"recompute": mode}))
+
+
 def test_fixes_are_read_from_one_word_or_several() -> None:
     both = fixed_texts(["tensor=1,2,pipeline=2..", "schedule=1f1b"])
     assert both == {"tensor": "1,2", "pipeline": "2..", "schedule": "1f1b"}
@@ -159,6 +165,8 @@ def test_wherever_a_search_is_stopped_its_gap_covers_the_optimum(case: int, mome
 def test_a_search_ends_in_time_and_within_its_gap() -> None:
     late = any_search("mlp", "dgx1-v100", 8, 64, time_limit_s=0.0)
     assert late.stopped == "time limit"
+    with pytest.raises(RidgelineError, match="ended by time limit before a plan was found"):
+        _ = late.best
     whole, near = search("mlp", "dgx1-v100", 4, 16), search("mlp", "dgx1-v100", 4, 16, gap=0.3)
     assert near.gap <= 0.3
     assert near.best.objective * (1 - near.gap) <= whole.best.objective

@@ -238,6 +238,8 @@ def _offer(
     if not result.replays:
         capacity = show(float(one.runs.capacity_bytes), "B", 4)
         reason = f"no plan was found that fits into {capacity} a device"
+        if result.stopped:
+            reason = f"the search ended by {result.stopped} before a plan was found"
         return MachineOffer(cluster.name, n, least_s=least_s, reason=reason)
     best = result.best
     seconds = steps * best.step_time_s

@@ -230,6 +230,11 @@ class SearchResult:
         """The best plan."""
         if not self.replays:
             where = f"{self.model} on {self.devices} devices of {self.cluster}"
+            if self.stopped:
+                raise RidgelineError(
+                    f"the search of {where} ended by {self.stopped} before a plan was found that"
+                    " fits; give it more time"
+                )
             if np.isfinite(self.open_bound):
                 raise RidgelineError(
                     f"none of the {self.n_too_full} plans of {where} that were played fits into "

@@ -14,8 +14,9 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.network.resolve import load_cluster
+from ridgeline.parallel.checkpointing.mode_text import RecomputeMode
 from ridgeline.parallel.lower import Lowered
-from ridgeline.parallel.plan.plan import MOST_SAMPLES, Plan
+from ridgeline.parallel.plan.plan import MOST_SAMPLES, RECOMPUTE_MODES, Plan
 from ridgeline.parallel.plan.resolved import ALTERNATING
 from ridgeline.parallel.plan.stack_choice import choose_stack
 from ridgeline.parallel.schedule import SCHEDULES
@@ -461,8 +462,27 @@ def searcher(
 
 
 def _modes(limits: Limits, fixed: FixedField | None) -> list[str]:
-    """Return what the model can compute again, and what was asked for besides."""
+    """Return what the model can compute again, and what was asked for besides.
+
+    Raises
+    ------
+    ConfigError
+        If what is done again depends on all layers, and few of them tell of the network.
+    """
     found: list[str] = [*limits.recomputations()]
     if fixed is None:
         return found
-    return [*found, *(mode for mode in fixed.values if mode not in found)]
+    more = [mode for mode in fixed.values if mode not in found]
+    for text in more:
+        mode = RecomputeMode.parse(text, RECOMPUTE_MODES)
+        if limits.few.fewer and (mode.count or mode.name in _OF_ALL_LAYERS):
+            raise ConfigError(
+                f"recompute={text} depends on all layers of a network, which a search prices by a"
+                " few of them; ridgeline run --plan takes it",
+                field="--fix",
+            )
+    return [*found, *more]
+
+
+_OF_ALL_LAYERS = frozenset({"alternate", "sqrt", "optimal", "budget"})
+"""Modes of recomputation that treat equal layers differently."""
