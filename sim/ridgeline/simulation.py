@@ -20,11 +20,13 @@ from ridgeline.network.faults import read_faults
 from ridgeline.network.resolve import load_cluster
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.lower import Lowered, lower
+from ridgeline.parallel.partition.pipeline_partition import Cut
 from ridgeline.parallel.plan.default_precision import default_precision
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.plan.programmed import programmed
 from ridgeline.parallel.plan.resolved import ResolvedPlan, resolved
 from ridgeline.parallel.plan.stack_choice import check_stack, choose_stack
+from ridgeline.parallel.plan.update_rule import update_rule
 from ridgeline.parallel.slow_ranks import with_slow_ranks
 from ridgeline.report.accounting import (
     energy_account,
@@ -37,7 +39,6 @@ from ridgeline.report.accounting import (
 from ridgeline.report.physical_bounds import check_ledger
 from ridgeline.report.result import Details, Result
 from ridgeline.software.stack import Stack
-from ridgeline.workload import optimizers
 from ridgeline.workload.execution import Execution
 from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph
@@ -308,7 +309,7 @@ def play_step(
     precision = run.precision or default_precision(model.network.precision, cluster.device)
     run = run.model_copy(update={"precision": precision})
     check_stack(run.stack, model, cluster, run)
-    optimizer = None if run.optimizer is None else optimizers.find(run.optimizer)
+    optimizer = update_rule(run, model)
     wide = run.widest()
     network = programmed(model, run.stack.kernels, cluster.device.year)
     graph = (
@@ -318,9 +319,10 @@ def play_step(
     )
     topology = topology or shared_topology(cluster, run.devices)
 
-    def played(fuller: tuple[float, ...] = ()) -> tuple[Lowered, Timeline]:
+    def played(fuller: tuple[float, ...] = (), cut: Cut | None = None) -> tuple[Lowered, Timeline]:
+        of = wide if cut is None else wide.model_copy(update={"stage_balance": cut})
         try:
-            lowered = lower(graph, wide, cluster, topology, fold=fold, fuller=fuller)
+            lowered = lower(graph, of, cluster, topology, fold=fold, fuller=fuller)
         except CutOffError as error:
             if not cluster.faults:
                 raise
@@ -342,6 +344,10 @@ def play_step(
         from ridgeline.parallel.fitting_cut import that_fits
 
         found = that_fits(found, wide, cluster.device, played)
+    if found[0].crowded_share:
+        from ridgeline.parallel.shorter_cut import that_ends_sooner
+
+        found = that_ends_sooner(found, wide, cluster.device, lambda cut: played(cut=cut))
     return SimulatedStep(run, network, graph, *found)
 
 

@@ -74,13 +74,13 @@ def plan_(
     others
         Further clusters, with --tokens.
     devices
-        How many devices the plan uses; with --tokens several numbers: 256,512 (by default a node,
-        twice as many, up to all).
+        Number of devices that the plan uses; with --tokens several numbers: 256,512 (by default a
+        node, twice as many, up to all).
     batch
         Samples of one step over all devices.
     objective
-        What is least: time of a step; energy of a step; price of the devices times time; energy of
-        a token; rent of the devices and price of the energy of a token.
+        What is minimised: time of a step; energy of a step; price of the devices times time; energy
+        of a token; rent of the devices and price of the energy of a token.
     fix
         Fields of the plan that must have a value, one of some, or one of a range: tensor=8,
         pipeline=4..16, micro_batch=1,2, recompute=core_attn+mlp. May be given several times.
@@ -90,17 +90,18 @@ def plan_(
     memory_margin
         Share of each device's memory that a plan leaves free, as 10%.
     context
-        Let devices share the positions of sequences, too; by default of long ones (16,384).
+        Also try context parallelism: devices share the positions of a sequence; by default for
+        sequences of 16,384 and more.
     grids
-        Let tensor-parallel devices stand in rows and columns, too, in each of three modes.
+        Also try tensor parallelism on grids of rows and columns, in each of three modes.
     spatial
-        Let devices share the rows and columns of images, too.
+        Also try spatial parallelism: devices share the rows and columns of images.
     gap
         End when no other plan can be better by a greater share, as 5%.
     time_limit
         End after so much time, as 60s or 5min.
     proof
-        Play as many as it takes to prove the best.
+        Simulate as many plans as a proof of the best one needs.
     tokens
         Tokens of the whole run, as 15T; samples, of a model without sequences.
     deadline

@@ -93,7 +93,7 @@ def test_the_older_layout_has_other_sections(tmp_path: Path) -> None:
     [
         ("global_batch_size = 128", "global_batch_size = 100", "global batch 100"),
         ('flavor = "8B"', 'flavor = "8.5B"', "no description"),
-        ('name = "AdamW"', 'name = "Muon"', "muon is not modelled"),
+        ('name = "AdamW"', 'name = "Sophia"', "sophia is not modelled"),
         ('selective_ac_option = "op"', 'selective_ac_option = "most"', "'most'"),
         ('mode = "selective"', 'mode = "memory_budget"\nmemory_budget = 2', "share from 0 to 1"),
         ("seq_len = 4096", "seq_len = 4096\nenable_cpu_offload = true", "host's memory"),

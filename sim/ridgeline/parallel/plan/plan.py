@@ -6,7 +6,14 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
 from ridgeline import views
 from ridgeline.config import Strict
@@ -22,6 +29,7 @@ from ridgeline.parallel.plan.replicas import (
 from ridgeline.parallel.schedule import SCHEDULES, named
 from ridgeline.parallel.sharding.halo import grid_of, written_grid
 from ridgeline.parallel.sharding.tensor_2d import Grid, Mode, with_tensor_grid
+from ridgeline.workload.optimizers import STATE_FORMATS
 
 DIMENSIONS = ("tensor", "context", "data", "pipeline")
 """Dimensions of the plan that devices are numbered by, the innermost first, by default."""
@@ -38,6 +46,13 @@ def _degree(raw: object) -> object:
 def _recomputed(raw: object) -> object:
     """Check a mode of recomputation, or names of modules, which are put in order."""
     return str(RecomputeMode.parse(raw, RECOMPUTE_MODES)) if isinstance(raw, str) else raw
+
+
+def _state_format(name: str | None) -> str | None:
+    if name is not None and name not in STATE_FORMATS:
+        near = nearest(name, STATE_FORMATS)
+        raise ValueError(f"allowed: {', '.join(STATE_FORMATS)}; found {short(name)}{near}")
+    return name
 
 
 def _rules(raw: object) -> object:
@@ -115,6 +130,12 @@ class Plan(Strict):
     fp32."""
     optimizer: str | None = None
     """None: the model's own."""
+    optimizer_state: Annotated[str | None, AfterValidator(_state_format)] = None
+    """Format that the optimizer's state is kept in: fp32, bf16, fp16, fp8-e4m3, fp8-e5m2, or
+    int8-block (blocks of 256 numbers with a scale); None: as the optimizer has it."""
+    optimizer_offload: float = Field(default=0.0, ge=0, le=1)
+    """Share of the parameters whose updates the host does: their master weights and the optimizer's
+    state lie in its memory (`parallel.checkpointing.host_updates`)."""
     forward_only: bool = False
     """Whether the step is a forward pass alone: inference on the global batch, without the loss."""
     schedule: Annotated[str, BeforeValidator(named)] = "1f1b"

@@ -37,6 +37,7 @@ from ridgeline.parallel.sharding.divide import ShardedGraph, ShardingSpec, divid
 from ridgeline.parallel.sharding.experts import expert_weights, with_experts
 from ridgeline.parallel.sharding.ring_attention import HOP
 from ridgeline.parallel.sharding.shard import COLLECTIVES
+from ridgeline.parallel.shorter_cut import NAMED
 from ridgeline.study.planner.bounds import HELD, TOTALS, held_of_all, totals_of_more
 from ridgeline.study.planner.comm_bounds import CommBounds
 from ridgeline.study.planner.dependencies import (
@@ -195,7 +196,15 @@ class PlanPricer:
             whole(np.array([float(unit.send_bytes) for unit in told.parts])),
             besides.of_more(whole),
             starts,
+            self._named(told) if starts is None else None,
         )
+
+    @staticmethod
+    def _named(told: RepresentativeGraph) -> tuple[Floats, ...] | None:
+        """Return where layers begin by every cut that a plan can name, if so many layers tell."""
+        if not all(map(told.tells_cuts, NAMED)):
+            return None
+        return tuple(told.whole(told.starts(cut)) for cut in NAMED)
 
     def least_at_peak(self, key: GroupKey) -> Floats:
         """Return seconds as `totals`, nothing divided: products with each engine at its peak.
