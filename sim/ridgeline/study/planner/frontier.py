@@ -280,14 +280,13 @@ class Frontier:
         opened = 0
         while len(found) < self.limits.alternatives and self.queue and opened < _MOST_BESIDE:
             entry = heapq.heappop(self.queue)
+            if entry.known >= OPS and shape_of(self.one.space.plan(entry.number)) in shapes:
+                continue
             opened += 1
-            if entry.known >= OPS:
-                plan = self.one.space.plan(entry.number)
-                if shape_of(plan) in shapes:
-                    continue
             if entry.known < ALL:
                 self._open(entry)
                 continue
+            plan = self.one.space.plan(entry.number)
             self._tell("playing", plan)
             played = play(self.one, plan, self.bound_s[entry.number])
             if played is not None and played.fits:

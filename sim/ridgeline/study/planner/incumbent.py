@@ -20,7 +20,7 @@ from ridgeline.study.planner.plan_class import GroupKey
 from ridgeline.study.planner.searcher import Searcher
 from ridgeline.study.planner.worker import NodeExpander
 
-_SEEDS, _MOST_FAMILIES, _MOST_PLANS = 4, 12, 64
+_SEEDS, _MOST_FAMILIES, _MOST_PLANS, _MOST_BOUNDED = 4, 12, 64, 6
 
 
 class Candidate(NamedTuple):
@@ -127,6 +127,7 @@ class IncumbentSearch:
             values = opener.values(at, totals(group))
             # sharded gradients and weights move in every micro-batch, which these bounds leave out
             order = np.lexsort((at, values, one.space.sharding[at] > 1))
+            able: list[Candidate] = []
             for k in order[:_MOST_PLANS].tolist():
                 i = int(at[k])
                 if values[k] == np.inf or one.memory_bytes(group, i) > capacity:
@@ -137,5 +138,9 @@ class IncumbentSearch:
                     continue
                 time_s, energy_j = np.array([bound.time_s]), np.array([bound.energy_j])
                 (value,) = one.bound_values(time_s, energy_j, np.array([i])).tolist()
-                return Candidate(float(value), i, bound.time_s)
+                able.append(Candidate(float(value), i, bound.time_s))
+                if len(able) == _MOST_BOUNDED:
+                    break
+            if able:
+                return min(able)
         return None
