@@ -127,6 +127,7 @@ class PipelinedPricer:
                         found = FusedGroup(
                             first, end, tile, "line-buffer", weights, beats.held_bytes,
                             self.whole.flops(ops), cost, self.cores.count, cores,
+                            schedule.steps, self.whole.leaving(first, end),
                         )  # fmt: skip
         return found
 
