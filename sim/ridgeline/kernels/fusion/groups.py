@@ -238,6 +238,8 @@ class FusionPricer:
         self._on_chip, self._far = len(levels) - 1, len(levels)
         self.takes_weights = "b" in near.holds
         self._windows = [windows(op, graph) for op in graph.ops]
+        self._keys = [described(op, graph, ()).key for op in graph.ops]
+        self._groups: dict[object, tuple[FusedGroup, ...]] = {}
         self._pieces: dict[tuple[int, int], FusedPiece] = {}
         self._kinds: dict[Alike, FusedPiece] = {}
         read_last = {name: at for at, op in enumerate(graph.ops) for name in op.inputs}
@@ -289,6 +291,11 @@ class FusionPricer:
             if self._read_last.get(name, end) >= end or name in self.results
         )
 
+    def likeness(self, first: int, end: int, region: FusedRegion) -> object:
+        """Return what all costs of a region follow from: equal for layers that repeat."""
+        tensors = tuple(tensor._replace(name="") for tensor in region.tensors)
+        return tuple(self._keys[first:end]), region.ops, tensors
+
     def is_cut(self, at: int) -> bool:
         """Tell whether an op can be cut into rows."""
         return self._windows[at] is not None
@@ -309,10 +316,23 @@ class FusionPricer:
         return ("held", math.fsum(sizes)), ("streamed", max(pairs))
 
     def groups(self, first: int, end: int) -> Iterator[FusedGroup]:
-        """Price all ways to compute some ops together that fit: rows a step, halo, weights."""
+        """Price all ways to compute some ops together that fit: rows a step, halo, weights.
+
+        Layers that repeat are priced once.
+        """
         region = self.region(first, end)
         if region is None:
             return
+        alike = self.likeness(first, end, region)
+        if alike not in self._groups:
+            self._groups[alike] = tuple(self._priced_groups(first, end, region))
+        known = self._groups[alike]
+        if known and known[0].first != first:
+            results = self.leaving(first, end)
+            known = tuple(replace(one, first=first, end=end, results=results) for one in known)
+        yield from known
+
+    def _priced_groups(self, first: int, end: int, region: FusedRegion) -> Iterator[FusedGroup]:
         flops, results = self.flops(self.graph.ops[first:end]), self.leaving(first, end)
         again = end - first > 1 and not region.sum_bytes  # sums count every row once
         halos: tuple[Halo, ...] = ("line-buffer", "recompute") if again else ("line-buffer",)

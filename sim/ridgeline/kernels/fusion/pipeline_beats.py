@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from ridgeline.hardware.dies import DIE_LINKS
 from ridgeline.hardware.equal_parts import equal_part
 from ridgeline.kernels.cost import price_of_place
+from ridgeline.kernels.fusion.allocation_search import CoreRates, GroupArrays, fastest_allocation
 from ridgeline.kernels.fusion.groups import (
     FusionPricer,
     GroupCost,
@@ -93,26 +94,78 @@ class Cores:
     def least_cost(
         self, region: FusedRegion, steps: int, weights: Weights, work: StepWork
     ) -> Callable[[float], GroupCost]:
-        """Return the least cost of all allocations whose busiest core computes for some time."""
+        """Return the least cost of all allocations whose busiest core computes for some time.
+
+        Weights that are held are loaded before anything is computed. Loads and stores pass the
+        level that holds rows, so that cores are busy with these, too: with an equal share, at best.
+        """
         whole, batch = self.whole, self.whole.graph.batch
         moved = batch * math.fsum(
             tensor.rows * (tensor.row_bytes if tensor.producer < 0 else stored)
             for tensor, stored in zip(region.tensors, stored_bytes(region), strict=True)
         )
+        once = 0.0
+        passed = moved
         if whole.takes_weights:
-            once = math.fsum(op.weight_bytes for op in region.ops)
-            moved += once if weights == "held" else batch * steps * once
+            of_weights = math.fsum(op.weight_bytes for op in region.ops)
+            once = of_weights if weights == "held" else 0.0
+            passed += 0.0 if weights == "held" else batch * steps * of_weights
+            moved += of_weights if weights == "held" else batch * steps * of_weights
         far_bytes = moved + batch * float(work.far_bytes.sum())
         far_s = far_bytes / whole.far_rate
-        launches_s = len(region.ops) * whole.launch_s
+        even_s = (passed / self.core.near_rate + batch * float(work.time_s.sum())) / self.count
+        before_s = len(region.ops) * whole.launch_s + once / whole.far_rate
         events_j = batch * work.energy_j + moved * (whole.far_j + whole.near_j)
 
         def least(busy_s: float) -> GroupCost:
-            time_s = max(launches_s + busy_s, far_s)
+            time_s = max(before_s + max(busy_s, even_s), far_s)
             energy_j = events_j + whole.device.idle_power.value * time_s
-            return GroupCost(time_s, energy_j, far_bytes, busy_s, far_s)
+            return GroupCost(time_s, energy_j, far_bytes, max(busy_s, even_s), far_s)
 
         return least
+
+
+    def fastest(
+        self,
+        layers: Sequence[int],
+        schedule: RowSchedule,
+        work: StepWork,
+        weights: Weights,
+        limit_s: float,
+    ) -> tuple[float, Rows]:
+        """Return the time of all beats of the fastest allocation that fits, and the core of each op.
+
+        Of cores that share the level that holds rows; see `allocation_search`.
+        """
+        region, batch, whole = schedule.region, self.whole.graph.batch, self.whole
+        takes = 1.0 if whole.takes_weights else 0.0
+        readers = [[op for op, _ in of] for of in region.consumers]
+        pending = [one.first for each in schedule.pending for one in each]
+        group = GroupArrays(
+            layer=np.array(layers, np.int64),
+            op_s=work.time_s,
+            weight_bytes=np.array([takes * op.weight_bytes for op in region.ops]),
+            read_ptr=_ends([len(op.reads) for op in region.ops]),
+            read_tensor=np.array([r.tensor for op in region.ops for r in op.reads], np.int64),
+            producer=np.array([tensor.producer for tensor in region.tensors], np.int64),
+            made=np.array([made.rows for made in schedule.made], np.float64),
+            until=np.array([made.end for made in schedule.made], np.float64),
+            row_bytes=np.array([tensor.row_bytes for tensor in region.tensors]),
+            stored_bytes=np.array(stored_bytes(region)),
+            reader_ptr=_ends([len(each) for each in readers]),
+            reader=np.array([op for each in readers for op in each], np.int64),
+            pending=np.array(pending, np.float64),
+        )
+        cores = CoreRates(
+            self.count, batch, weights == "held", self.core.near_rate, whole.far_rate,
+            whole.room_bytes,
+        )  # fmt: skip
+        passed = self.least_cost(region, schedule.steps, weights, work)(0.0)
+        return fastest_allocation(group, cores, passed.compute_s, limit_s)
+
+
+def _ends(counts: Sequence[int]) -> Rows:
+    return np.cumsum([0, *counts])
 
 
 def depths_of(schedule: RowSchedule, cores: Sequence[int]) -> tuple[int, ...]:
