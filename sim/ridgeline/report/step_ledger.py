@@ -21,7 +21,7 @@ def ledger(result: Result) -> Ledger:
     """Return the ledger of a result; equal tasks are counted together, never one by one."""
     details = result.details
     program, lowered = details.timeline.program, details.lowered
-    known = {op.name: (op, cost) for op, cost in zip(lowered.ops, lowered.op_costs, strict=True)}
+    known = {op.name: op for op in lowered.ops}
     keys, of_task = np.unique(
         np.stack([program.label, program.kind, program.cost]), axis=1, return_inverse=True
     )
@@ -29,11 +29,11 @@ def ledger(result: Result) -> Ledger:
     sums: dict[tuple[str, ...], tuple[float, float]] = {}
     for label, kind, row, count in zip(*keys.tolist(), times.tolist(), strict=True):
         name, pass_ = program.label_names[label], program.kind_names[kind]
-        whole = _Counted(*known.get(name, (None, lowered.cost_of_row.get(row))), lowered.graph)
+        whole = _Counted(known.get(name), lowered.cost_of_row.get(row), lowered.graph)
         for event in range(program.event_ptr[row], program.event_ptr[row + 1]):
             account = program.accounts[program.event_account[event]]
             place, unit, units = account.place, account.unit, float(program.event_count[event])
-            for one, share in whole.layers_at(place, unit):
+            for one, share in whole.layers_at(place, unit, pass_):
                 of_op = one.named(name, pass_)
                 for operand, tensor, part in _operands(unit, place, share * units, of_op[-1], one):
                     key = (*of_op, operand, tensor, account.component, place, unit)
@@ -62,14 +62,14 @@ class _Counted(NamedTuple):
         is_layer = self.op.name != label
         return self.op.name, self.op.layer, self.op.kind, self.op.pass_ if is_layer else pass_
 
-    def layers_at(self, place: str, unit: str) -> list[tuple[_Counted, float]]:
+    def layers_at(self, place: str, unit: str, pass_: str) -> list[tuple[_Counted, float]]:
         """Return what has events at a place, and the share of each: of fused layers, these."""
         if not isinstance(self.op, FusedOp) or self.op.layers is None or self.cost is None:
             return [(self, 1.0)]
-        of_layer = [(cost.flops if unit == "FLOP" else cost.traffic_bytes) for cost in self.cost.parts]
-        counts = [events.get(place, 0.0) for events in of_layer]
+        events = [(one.flops if unit == "FLOP" else one.traffic_bytes) for one in self.cost.parts]
+        counts = [by_place.get(place, 0.0) for by_place in events]
         total = math.fsum(counts)
-        if not total:
+        if pass_ == COLLECTIVE or not total:
             return [(self, 1.0)]
         layers = zip(self.op.parts, self.cost.parts, strict=True)
         each = [_Counted(op, cost, self.op.layers.graph) for op, cost in layers]

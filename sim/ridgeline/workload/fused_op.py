@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
+from typing import Literal
 
 from ridgeline.workload.graph import Graph, Op, Pass, Same
 from ridgeline.workload.liveness import STATIC_ROLES
@@ -39,8 +40,8 @@ class FusedRows:
     """
 
     rows: int
-    halo: str
-    weights: str
+    halo: Literal["line-buffer", "recompute"]
+    weights: Literal["held", "streamed"]
     cores: int
     core_of: tuple[int, ...]
     steps: int
@@ -80,7 +81,7 @@ class FusedOp(Op):
 def fused_op(ops: Sequence[Op], graph: Graph, results: frozenset[str], how: FusedRows) -> FusedOp:
     """Return ops that follow each other in a graph as one.
 
-    It counts to the earliest of their passes: weight gradients to that of the gradients they follow.
+    It counts to the earliest of their passes: sums to that of the gradients that they take.
 
     Parameters
     ----------
@@ -117,7 +118,7 @@ def with_fused_ops(graph: Graph, spans: Mapping[tuple[int, int], FusedOp]) -> Gr
 
     What only these read and write is no tensor of the graph any more.
     """
-    ends = {first: end for first, end in spans}
+    ends = dict(tuple(spans))
     ops: list[Op] = []
     at = 0
     while at < len(graph.ops):

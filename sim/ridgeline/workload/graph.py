@@ -330,7 +330,7 @@ class Graph:
             leaves out is never counted (`Op.met_share`).
         """
         total = 0
-        for op in (part for op in self.ops for part in op.parts):
+        for op in (part for whole in self.ops for part in whole.parts):
             if op.loops is not None and (pass_ is None or op.pass_ is pass_):
                 useful = op.matrix_flops - op.recomputed_flops
                 half = causal_flops == "half" and op.causal

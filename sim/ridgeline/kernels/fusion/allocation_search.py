@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ridgeline._jit import kernel, kernel_inside
+from ridgeline._jit import kernel, kernel_part
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -65,7 +65,7 @@ class CoreRates(NamedTuple):
 
     Attributes
     ----------
-    count
+    number
         Cores.
     batch
         Samples.
@@ -77,7 +77,7 @@ class CoreRates(NamedTuple):
         Of the level.
     """
 
-    count: int
+    number: int
     batch: int
     held: bool
     near_rate: float
@@ -108,10 +108,14 @@ def fastest_allocation(
     for op in range(ops):
         layer_s[group.layer[op]] += cores.batch * group.op_s[op].sum()
     least_s = max(least_s, layer_s.max())
+    steps = group.made.shape[1]
+    most = _LOAD + 2 * ops + 3 * steps  # beats that are played: as many samples as overlap, and one
+    depth, alone, held = np.zeros(ops, np.int64), np.zeros(most), np.zeros(most)
+    each_s, far = np.zeros((cores.number, most)), np.zeros(most)
     best_s, best = np.inf, np.zeros(ops, np.int64)
     limit = limit_s
     chosen, of_op = np.zeros(layers, np.int64), np.zeros(ops, np.int64)
-    used, busy_s = np.zeros(layers + 1, np.int64), np.zeros(cores.count)
+    used, busy_s = np.zeros(layers + 1, np.int64), np.zeros(cores.number)
     used[1], busy_s[0] = 1, layer_s[0]
     at, chosen_next = 1, 0
     if layers == 1 or once_s + max(least_s, busy_s[0]) >= limit:
@@ -121,7 +125,7 @@ def fastest_allocation(
         if chosen[at] >= 0:  # take it back
             busy_s[chosen[at]] -= layer_s[at]
         chosen_next = chosen[at] + 1
-        if chosen_next >= min(used[at] + 1, cores.count):
+        if chosen_next >= min(used[at] + 1, cores.number):
             at -= 1
             continue
         chosen[at] = chosen_next
@@ -137,32 +141,32 @@ def fastest_allocation(
             continue
         for op in range(ops):
             of_op[op] = chosen[group.layer[op]]
-        depth = _depths(group, of_op)
-        if _held_bytes(group, cores, depth) > cores.room_bytes:
+        _set_depths(group, of_op, depth)
+        rows_bytes = _held_bytes(group, cores, depth, alone, held)
+        if rows_bytes + _held_weights(group, cores, of_op) > cores.room_bytes:
             continue
-        time_s = _beats_s(group, cores, of_op, depth)
+        time_s = _beats_s(group, cores, of_op, depth, each_s, far)
         if time_s < limit:
             best_s = limit = time_s
             best[:] = of_op
     return best_s, best
 
 
-@kernel_inside
-def _depths(group: GroupArrays, of_op: Ints) -> Ints:
-    """Beats that each op is behind the first ones."""
-    depth = np.zeros(len(of_op), np.int64)
+@kernel_part
+def _set_depths(group: GroupArrays, of_op: Ints, depth: Ints) -> None:
+    """Set how many beats each op is behind the first ones."""
     for op in range(len(of_op)):
+        depth[op] = 0
         for read in range(group.read_ptr[op], group.read_ptr[op + 1]):
             made_by = group.producer[group.read_tensor[read]]
             if made_by >= 0:
                 behind = depth[made_by] + (1 if of_op[made_by] != of_op[op] else 0)
                 depth[op] = max(depth[op], behind)
-    return depth
 
 
-@kernel_inside
+@kernel_part
 def _first_reader(group: GroupArrays, tensor: int, of_op: Ints, depth: Ints) -> int:
-    """The op on the core that reads a tensor first: that core's first one; -1: none."""
+    """Return the op on the core that reads a tensor first: that core's first one; -1: none."""
     best, found = -1, np.iinfo(np.int64).max
     begin, end = group.reader_ptr[tensor], group.reader_ptr[tensor + 1]
     for place in range(begin, end):
@@ -178,13 +182,15 @@ def _first_reader(group: GroupArrays, tensor: int, of_op: Ints, depth: Ints) -> 
     return best
 
 
-@kernel_inside
-def _held_bytes(group: GroupArrays, cores: CoreRates, depth: Ints) -> float:
-    """The most that is held at once: rows of all samples under way, and weights."""
+@kernel_part
+def _held_bytes(
+    group: GroupArrays, cores: CoreRates, depth: Ints, alone: Floats, held: Floats
+) -> float:
+    """Return the most bytes of rows that are held at once, of all samples under way."""
     steps, fill = group.made.shape[1], depth.max()
     samples = min(cores.batch, 2 + -(-fill // steps))
-    span = _LOAD + fill + steps
-    alone = np.zeros(span)
+    span, beats = _LOAD + fill + steps, _LOAD + fill + samples * steps
+    alone[:span], held[:beats] = 0.0, 0.0
     for tensor in range(len(group.producer)):
         begin, end = group.reader_ptr[tensor], group.reader_ptr[tensor + 1]
         if begin == end:
@@ -207,19 +213,42 @@ def _held_bytes(group: GroupArrays, cores: CoreRates, depth: Ints) -> float:
                 own = min(max(beat - depth[group.reader[read]], 0), steps)
                 first = min(first, group.pending[read, own])
             alone[place] += max(0.0, until - first) * group.row_bytes[tensor]
-    held = np.zeros(_LOAD + fill + samples * steps)
     for sample in range(samples):
-        held[sample * steps : sample * steps + span] += alone
-    return held.max()
+        for place in range(span):
+            held[sample * steps + place] += alone[place]
+    most: float = held[:beats].max()
+    return most
 
 
-@kernel_inside
-def _beats_s(group: GroupArrays, cores: CoreRates, of_op: Ints, depth: Ints) -> float:
-    """Seconds of all beats of all samples."""
+@kernel_part
+def _held_weights(group: GroupArrays, cores: CoreRates, of_op: Ints) -> float:
+    """Return the bytes of weights on chip: all, or on each core of one of its ops and the next."""
+    if cores.held:
+        every: float = group.weight_bytes.sum()
+        return every
+    total = 0.0
+    for core in range(cores.number):
+        first, before, most = -1, -1, 0.0
+        for op in range(len(of_op)):
+            if of_op[op] != core:
+                continue
+            if before >= 0:
+                most = max(most, group.weight_bytes[before] + group.weight_bytes[op])
+            first, before = (op if first < 0 else first), op
+        if first >= 0:
+            total += max(most, group.weight_bytes[before] + group.weight_bytes[first])
+    return total
+
+
+@kernel_part
+def _beats_s(
+    group: GroupArrays, cores: CoreRates, of_op: Ints, depth: Ints, busy_s: Floats, far: Floats
+) -> float:
+    """Return the seconds of all beats of all samples."""
     steps, fill = group.made.shape[1], depth.max()
     samples = min(cores.batch, 2 + -(-fill // steps))
     span, beats = samples * steps, _LOAD + fill + samples * steps
-    busy_s, far = np.zeros((cores.count, beats)), np.zeros(beats)
+    busy_s[:, :beats], far[:beats] = 0.0, 0.0
     for op in range(len(of_op)):
         core, now = of_op[op], _LOAD + depth[op]
         weights = group.weight_bytes[op]
@@ -247,10 +276,11 @@ def _beats_s(group: GroupArrays, cores: CoreRates, of_op: Ints, depth: Ints) -> 
             moved = group.made[tensor, i % steps] * size
             busy_s[core, now + i] += moved / cores.near_rate
             far[now - early + i] += moved
-    total = again = 0.0
+    total, again = 0.0, 0.0
     for beat in range(beats):
         beat_s = max(busy_s[:, beat].max(), far[beat] / cores.far_rate)
         total += beat_s
         if _LOAD + fill <= beat < _LOAD + fill + steps:
             again += beat_s
-    return total + (cores.batch - samples) * again
+    time_s: float = total + (cores.batch - samples) * again
+    return time_s

@@ -28,7 +28,7 @@ class CountedPiece(NamedTuple):
 
     place: int
     piece: FusedPiece
-    count: int
+    times: int
 
 
 def fused_cost(op: FusedOp, device: Device) -> OpCost:
@@ -176,7 +176,9 @@ def _together(
         _add(saved, cost.saved_j, count)
         spans = cost.spans(pricing.rates)
         own = cost.latency_parts or LatencyParts(cost.latency_s)
-        time = time.plus(own._replace(launch_s=own.launch_s - pricing.launched_s(cost)).times(often))
+        time = time.plus(
+            own._replace(launch_s=own.launch_s - pricing.launched_s(cost)).times(often)
+        )
         level, slowest_s = max(
             spans.memory_s.items(), key=lambda one: one[1], default=(near, 0.0)
         )  # fmt: skip

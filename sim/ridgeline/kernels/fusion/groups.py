@@ -214,9 +214,7 @@ class FusionPricer:
         If no level of the device keeps tensors.
     """
 
-    def __init__(
-        self, graph: Graph, device: Device, results: frozenset[str] | None = None
-    ) -> None:
+    def __init__(self, graph: Graph, device: Device, results: frozenset[str] | None = None) -> None:
         levels = keeping(device)
         if not levels:
             raise RidgelineError(_without_level(device))

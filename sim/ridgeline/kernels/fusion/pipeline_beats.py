@@ -124,7 +124,6 @@ class Cores:
 
         return least
 
-
     def fastest(
         self,
         layers: Sequence[int],

@@ -290,7 +290,9 @@ def _check_fused_layers(plan: ResolvedPlan) -> None:
     found = [f"{name}={n}" for name in _DIVIDING if (n := getattr(plan, name)) > 1]
     others = {"spatial": "1", "offload": "none", "layers": "", "replicas": ""}
     found += [
-        f"{name}={value}" for name, usual in others.items() if (value := getattr(plan, name)) != usual
+        f"{name}={value}"
+        for name, usual in others.items()
+        if (value := getattr(plan, name)) != usual
     ]
     found += [f"zero_stage={plan.zero_stage}"] if plan.zero_stage > 1 else []
     if found:
