@@ -132,7 +132,7 @@ class Cores:
         weights: Weights,
         limit_s: float,
     ) -> tuple[float, Rows]:
-        """Return the time of all beats of the fastest allocation that fits, and the core of each op.
+        """Return the time of all beats of the fastest allocation that fits, and each op's core.
 
         Of cores that share the level that holds rows; see `allocation_search`.
         """
