@@ -26,10 +26,12 @@ from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
 from ridgeline.kernels.cache_residency import NONE_STAY, Staying
 from ridgeline.kernels.cost import peak_rates
-from ridgeline.kernels.op_signature import Alike
+from ridgeline.kernels.op_signature import OpSignature
 from ridgeline.network.faults import Faults, read_faults
 from ridgeline.network.schedule import CollectiveSchedule
 from ridgeline.network.topology import Topology
+from ridgeline.parallel.checkpointing.host_updates import HostRate
+from ridgeline.parallel.checkpointing.mode_text import WEIGHED
 from ridgeline.parallel.checkpointing.recompute import with_recompute
 from ridgeline.parallel.comm.comm_cost import FarMemory, Talk, Wires
 from ridgeline.parallel.comm.stragglers import waited
@@ -221,7 +223,12 @@ def lower(
         once=plan.stack.moe.dispatch == "node-limited",
         folded=0 < plan.expert_tensor_parallel < plan.tensor,
     )
-    sharded, local = _local(Same(graph), division, plan.recompute)
+    sharded = _divided(Same(graph), division)
+    n_parts = plan.pipeline * plan.virtual_stages
+    weighed = None
+    if plan.recompute.startswith(WEIGHED):
+        weighed = tuple(_waited_s(sharded.graph, prices, wires, mesh, plan.stack))
+    local = _recomputed(Same(sharded.graph), plan.recompute, n_parts, weighed)
     local = run_passes(local, plan.stack, cluster.device)
     if others and plan.stack.kernels.fused_layers is not None:
         raise ConfigError(
@@ -229,7 +236,6 @@ def lower(
             field="software.kernels.fused_layers",
         )
     local = with_fused_layers(local, plan, prices)
-    n_parts = plan.pipeline * plan.virtual_stages
     costs = prices.costs(local)
     issue_s = launch_s if plan.stack.host.async_launch else 0.0
     sizes = np.array([int(kind.capacity_bytes) for kind in kinds])[kind_of_rank]
@@ -243,6 +249,7 @@ def lower(
         costs = prices.costs(local, staying[0])
 
     several = fold and plan.devices > 1
+    host_rate = HostRate.of(cluster.nodes, plan.devices) if plan.optimizer_offload else None
 
     def write() -> StepTemplate:
         symmetry = _symmetry(topology, plan, mesh, len(local.ops), unlike) if several else None
@@ -251,12 +258,12 @@ def lower(
             builder = ProgramBuilder()
             prices.add_to(builder)
             wires, rows = Wires(builder, topology, far, symmetry), OpenRows(builder, kinds)
-            draft = _written(rows, wires, mesh, plan, cut, sharded, launch_s, staying)
+            draft = _written(rows, wires, mesh, plan, cut, sharded, launch_s, staying, host_rate)
             if symmetry is None or not symmetry.missed:
                 return draft
             symmetry.refine()
 
-    kept = (*prices.kept, *(other.kept for other in others), staying, unlike.tobytes())
+    kept = (*prices.kept, *(o.kept for o in others), staying, unlike.tobytes(), host_rate)
     draft = draft_of(Subject(local, cut, topology, plan, launch_s, fold, kept), write)
     program, of_rows = prices.fill(draft.program, draft.rows)
     lowered = Lowered(
@@ -307,7 +314,7 @@ def unlike_ranks(kind_of_rank: Ints, faults: Faults) -> Ints:
 
 def with_kinds(
     lowered: Lowered,
-    rows: Mapping[tuple[Alike, ...], int],
+    rows: Mapping[tuple[OpSignature, ...], int],
     others: Sequence[OpPricer],
     kind_of_rank: Ints,
 ) -> Lowered:
@@ -385,7 +392,7 @@ def _symmetry(
         mesh,
         max(1, most),
         wraps=plan.virtual_stages > 1,
-        offloads=plan.offload != "none",
+        offloads=plan.offload != "none" or plan.optimizer_offload > 0,
         kind_of_rank=unlike if unlike.any() else None,
     )
 
@@ -415,6 +422,7 @@ def _written(
     sharded: ShardedGraph,
     launch_s: float,
     staying: tuple[Staying, ...],
+    host_rate: HostRate | None,
 ) -> StepTemplate:
     """Write a step; nothing of the device but what its caches keep may matter here."""
     updating = 1.0 if plan.stack.optimizer.impl == "graph" else ISSUED
@@ -422,7 +430,7 @@ def _written(
     ahead = launch_s and plan.stack.host.async_launch
     builder = rows.builder
     host = HostEmitter(builder, launch_s, plan.pipeline > 1, updating, apart) if ahead else None
-    writer = BlockEmitter(builder, rows, wires, mesh, blocking(plan), host)
+    writer = BlockEmitter(builder, rows, wires, mesh, blocking(plan), host, host_rate)
     step = StepEmitter(plan, writer, cut, sharded, staying)
     step.write()
     return StepTemplate(
@@ -450,10 +458,24 @@ def blocking(plan: ResolvedPlan) -> frozenset[tuple[str, str]]:
 
 
 @lru_cache(maxsize=8)
-def _local(key: Same, division: ShardingSpec, recompute: str) -> tuple[ShardedGraph, Graph]:
-    """Divide a graph, and let it recompute; the same graph is divided once."""
-    found = divide(key.graph, division)
-    return found, with_recompute(found.graph, recompute)
+def _divided(key: Same, division: ShardingSpec) -> ShardedGraph:
+    """Divide a graph; the same one is divided once."""
+    return divide(key.graph, division)
+
+
+@lru_cache(maxsize=8)
+def _recomputed(key: Same, mode: str, runs: int, time_s: tuple[float, ...] | None) -> Graph:
+    """Let a device's graph recompute; the same one once."""
+    return with_recompute(key.graph, mode, runs=runs, time_s=time_s)
+
+
+def _waited_s(
+    graph: Graph, prices: OpPricer, wires: Wires, mesh: Mesh, stack: Stack
+) -> list[float]:
+    """Return the seconds of every op, with collectives that it waits for."""
+    rates = peak_rates(prices.device)
+    own_s = tuple(cost.spans(rates).time_s for cost in prices.costs(graph))
+    return with_waits(graph.ops, own_s, wires, mesh, stack)
 
 
 class PipelineCosts(NamedTuple):
