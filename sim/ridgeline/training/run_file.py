@@ -1,0 +1,245 @@
+"""Run files: a whole training run, as a mapping of fields."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, model_validator
+
+from ridgeline import units
+from ridgeline.config import Document, FieldError, Strict, read_yaml, validate
+from ridgeline.errors import ConfigError
+from ridgeline.hardware.sourced import Count, Positive
+from ridgeline.study.point import Point, check_path
+from ridgeline.training.failures import DAY_S, FailureCause
+from ridgeline.training.storage import CheckpointPolicy
+from ridgeline.training.stragglers import Stragglers
+
+Scalar = str | int | float | bool
+
+
+class Quality(Strict):
+    """A quality that training is to reach, in a table of measured amounts of training."""
+
+    benchmark: str
+    """Task of the table, such as resnet or bert."""
+    target: str = "MLPerf quality target"
+    """Which quality of that task."""
+    points: tuple[tuple[Count, Positive], ...] = Field(default=(), strict=False)
+    """Instead of the table: batches and the amounts of training that reached the target."""
+    unit: Literal["epochs", "samples", "tokens", "steps"] | None = None
+    """What the amounts count; of the table, the one that most rows count."""
+
+
+class LossTarget(Strict):
+    """A loss that a language model is to reach, by a published scaling law."""
+
+    law: str = "chinchilla"
+    """Name of the law (`training.scaling_law`)."""
+    loss: float = Field(gt=0, le=100)
+    """Cross-entropy in nats a token."""
+
+
+class RunTarget(Strict):
+    """When a run ends: after an amount of training, or at a quality that stands for one."""
+
+    steps: Count | None = None
+    """Weight updates."""
+    samples: Annotated[float, Field(ge=1)] | Count | None = None
+    """Samples, all steps together."""
+    tokens: Annotated[float, Field(ge=1)] | Count | None = None
+    """Tokens, all steps together."""
+    epochs: Positive | None = None
+    """Passes over the data set."""
+    quality: Quality | None = None
+    """A measured quality."""
+    loss: LossTarget | None = None
+    """A loss by a scaling law."""
+
+    @model_validator(mode="after")
+    def _one(self) -> RunTarget:
+        given = [name for name in type(self).model_fields if getattr(self, name) is not None]
+        if len(given) != 1:
+            known = ", ".join(type(self).model_fields)
+            raise ValueError(f"give one of {known}; found {', '.join(given) or 'none'}")
+        return self
+
+
+class StatedStep(Strict):
+    """Figures of a step that are known, in the place of simulated ones."""
+
+    time: units.Seconds | None = None
+    """Of one step."""
+    node_power: units.SomeWatts | None = None
+    """Mean power of a node from the wall while it trains."""
+    source: str = ""
+    """Where they were read."""
+
+
+class BatchRamp(Strict):
+    """A smaller batch at the beginning, which grows evenly with the samples."""
+
+    start: Count
+    """Batch of the first step."""
+    samples: Count
+    """Samples until the full batch is reached."""
+
+
+class Evaluation(Strict):
+    """What stops the training from time to time."""
+
+    every: Count
+    """Steps between two evaluations."""
+    time: units.Seconds
+    """Of one."""
+
+
+class Maintenance(Strict):
+    """Planned stops."""
+
+    every: units.Seconds
+    """From the end of one to the beginning of the next."""
+    time: units.Seconds
+    """How long the job stands still."""
+
+
+class Recovery(Strict):
+    """From a failure to the next step."""
+
+    detection: units.Seconds = 0.0
+    """Until a failure is noticed."""
+    restart: units.Seconds = 0.0
+    """Until processes run again, before they read the checkpoint."""
+    spares: int = Field(default=0, ge=0)
+    """Nodes that stand by."""
+    repair: units.Seconds = DAY_S
+    """Until a failed node is a spare again."""
+
+
+class Curtailment(Strict):
+    """A part of each day in which the building may draw less."""
+
+    start: units.Seconds
+    """Time of day."""
+    duration: units.Seconds
+    """How long, at most a day."""
+    slower: float = Field(ge=1, le=100)
+    """Time of a step over the usual one."""
+    power: float = Field(gt=0, le=1)
+    """Share of the usual power."""
+
+
+class Facility(Strict):
+    """What a run is charged: electricity, devices, and the carbon of the grid."""
+
+    pue: Annotated[float, Field(ge=1, le=10)] | None = None
+    """Power of the building over that of its nodes; by default that of the cluster."""
+    electricity: units.DollarsPerJoule | None = None
+    """Price, such as 0.08 USD/kWh."""
+    device_hour: units.DollarsPerSecond | None = None
+    """Rent of a device, such as 2.5 USD/h."""
+    grid: str = ""
+    """Country (three letters), US state or CAN province of the carbon table."""
+    carbon: units.KilogramsPerJoule | None = None
+    """Instead: intensity of the grid, such as 57 g/kWh."""
+    hourly: tuple[Annotated[float, Field(ge=0, le=100)], ...] = Field(default=(), strict=False)
+    """Intensity at each hour of the day over its mean, 24 numbers; by default it is even."""
+    start_hour: float = Field(default=0.0, ge=0, lt=24)
+    """Hour of day at which the run starts."""
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Facility:
+        if self.grid and self.carbon is not None:
+            raise FieldError("give grid or carbon, not both", "carbon")
+        if self.hourly and len(self.hourly) != 24:
+            raise FieldError(f"24 numbers are needed; found {len(self.hourly)}", "hourly")
+        return self
+
+
+class RunFile(Strict):
+    """A whole training run: what is trained, on what, until when, and what goes wrong."""
+
+    kind: Literal["run"]
+    name: str = Field(min_length=1)
+    description: str = ""
+    """One line for people."""
+    sources: dict[str, str] = Field(default_factory=dict)
+    """Citations by short name."""
+    model: str
+    """Name or path."""
+    cluster: str
+    """Name or path of a cluster, or a network and its device."""
+    plan: dict[str, Scalar]
+    """Fields of the plan; ``batch`` is the samples of a step."""
+    software: str = ""
+    """Software stack, by name or path; without it, the usual one of the machine or the network."""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Dotted path -> value, as in a study: ``cluster.``, ``model.``, ``plan.``, ``software.``."""
+    step: StatedStep = StatedStep()
+    """Known figures of a step."""
+    dataset: str = ""
+    """Data set that feeds the steps, by name or path; without it, input never limits a step."""
+    dataset_samples: Count | None = None
+    """Samples of an epoch; by default those of the data set."""
+    target: RunTarget
+    """When the run ends."""
+    ramp: BatchRamp | None = None
+    """A batch that grows."""
+    start_up: units.Seconds = 0.0
+    """From the start of the job to its first step."""
+    checkpoint: CheckpointPolicy | None = None
+    """Without it nothing is saved: a failure loses the whole run so far."""
+    failures: dict[str, FailureCause] = Field(default_factory=dict)
+    """By cause."""
+    recovery: Recovery = Recovery()
+    """What a failure sets off."""
+    stragglers: Stragglers = Stragglers()
+    """How workers differ."""
+    evaluation: Evaluation | None = None
+    """Stops for evaluation."""
+    maintenance: Maintenance | None = None
+    """Planned stops."""
+    curtailment: Curtailment | None = None
+    """Less power for a part of each day."""
+    facility: Facility = Facility()
+    """Electricity, rent, carbon."""
+    tuning_runs: int = Field(default=0, ge=0)
+    """Runs of the same length that were needed to find the settings of this one."""
+    seed: int = Field(default=0, ge=0)
+    """Of all chance."""
+
+
+def read_run(path: str | Path) -> RunFile:
+    """Read a run file.
+
+    Raises
+    ------
+    ConfigError
+        With file, line and field of the first mistake.
+    """
+    document = read_yaml(path)
+    file = validate(document, RunFile)
+    for name in file.set:
+        try:
+            check_path(name)
+        except ConfigError as error:
+            raise document.error(error.message, ("set", name)) from error
+    _check_failures(document, file)
+    return file
+
+
+def _check_failures(document: Document, file: RunFile) -> None:
+    for name, cause in file.failures.items():
+        if cause.effect == "slow" and cause.factor == 1:
+            raise document.error("a slow-down needs a factor above 1", ("failures", name, "factor"))
+        if cause.effect == "stop" and cause.factor != 1:
+            raise document.error(
+                "factor is of a slow-down (effect: slow)", ("failures", name, "factor")
+            )
+
+
+def point_of(file: RunFile) -> Point:
+    """Return the step that a run repeats."""
+    fields = {("global_batch" if k == "batch" else k): v for k, v in file.plan.items()}
+    return Point(file.model, file.cluster, fields, file.set, file.software)

@@ -1,0 +1,351 @@
+"""Whole runs: from a run file to time, energy, cost and carbon at its target, over seeds.
+
+A step is simulated once per distinct configuration; everything else is events (`training_loop`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.report.power import device_power_w, idle_node_power, node_power
+from ridgeline.report.result import Result
+from ridgeline.study.parallel_run import mapped
+from ridgeline.study.point import Point
+from ridgeline.study.validate.convergence import ConvergencePoint
+from ridgeline.training.checkpoint_interval import daly_interval_s, young_interval_s
+from ridgeline.training.failures import FailureCause, between_failures_s
+from ridgeline.training.footprint import RunFootprint, RunPower, footprint
+from ridgeline.training.run_file import Quality, RunFile, point_of, read_run
+from ridgeline.training.scaling_law import scaling_law
+from ridgeline.training.statistical_efficiency import (
+    TrainingAmount,
+    amount_at,
+    training_amount,
+)
+from ridgeline.training.steps import StepTimes, ramp_steps
+from ridgeline.training.storage import CheckpointTimes, checkpoint_times
+from ridgeline.training.training_loop import RunSpan, TrainingLoop
+from ridgeline.training.training_result import RunOutcome, TrainingResult
+from ridgeline.workload.dataset import load_dataset
+
+MOST_SEEDS = 10_000
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """Everything that a run's events follow from.
+
+    Attributes
+    ----------
+    saving
+        Times of a checkpoint, and steps between two.
+    amount
+        What the target's quality takes, where it stands for an amount.
+    notes
+        What was assumed, for people.
+    """
+
+    run: RunFile
+    steps: StepTimes
+    nodes: int
+    devices: int
+    workers: int
+    saving: tuple[CheckpointTimes, int] | None
+    power: RunPower
+    pue: float
+    amount: TrainingAmount | None
+    notes: tuple[str, ...]
+
+
+def train(
+    run: RunFile | str | Path,
+    *,
+    seeds: int = 1,
+    processes: int = 1,
+    cluster_address: str | None = None,
+) -> TrainingResult:
+    """Simulate a whole training run to its target.
+
+    Parameters
+    ----------
+    run
+        A run file (docs/training.md), or its path.
+    seeds
+        Runs with other chances: seed, seed + 1 and so on.
+    processes
+        On this machine, that share the seeds.
+    cluster_address
+        Of a Dask scheduler, whose workers share them instead; the answer is the same.
+
+    Raises
+    ------
+    RidgelineError
+        If the file has a mistake, or the target lies outside of what was measured.
+    """
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise ConfigError(f"must be from 1 to {MOST_SEEDS}, found {seeds}", field="seeds")
+    file = None if isinstance(run, RunFile) else str(run)
+    facts, step = run_facts(run if isinstance(run, RunFile) else read_run(run), file)
+    first = facts.run.seed
+    played = mapped(partial(_play, facts), range(first, first + seeds), processes, cluster_address)
+    return TrainingResult(
+        name=facts.run.name,
+        model=step.details.model.name,
+        cluster=step.details.cluster.name,
+        plan=str(step.details.plan),
+        software=step.details.plan.stack.name,
+        devices=facts.devices,
+        nodes=facts.nodes,
+        steps=facts.steps.count,
+        step_time_s=facts.steps.time_s,
+        undisturbed_s=facts.steps.undisturbed_s,
+        between_failures_s=between_failures_s(_stopping(facts.run), facts.nodes),
+        checkpoint=None if facts.saving is None else facts.saving[0],
+        steps_between_saves=None if facts.saving is None else facts.saving[1],
+        amount=facts.amount,
+        tuning_runs=facts.run.tuning_runs,
+        outcomes=tuple(outcome for outcome, _ in played),
+        spans=played[0][1],
+        notes=facts.notes,
+    )
+
+
+def run_facts(run: RunFile, file: str | None = None) -> tuple[RunFacts, Result]:
+    """Simulate the steps of a run, and find how many there are and when it saves.
+
+    Raises
+    ------
+    RidgelineError
+        If the file has a mistake, or the target lies outside of what was measured.
+    """
+    point = point_of(run)
+    step = point.simulate(run.dataset or None)
+    plan, cluster = step.details.plan, step.details.cluster
+    notes: list[str] = []
+    time_s = step.step_time_s if run.step.time is None else run.step.time
+    input_s = min(step.time_s.get("input", 0.0), time_s) if run.step.time is None else 0.0
+    if run.step.time is not None:
+        notes.append(
+            f"a step takes {time_s:.4g} s as stated ({run.step.source or 'no source'}); "
+            f"simulated: {step.step_time_s:.4g} s"
+        )
+    amount, steps = _steps(run, step, file)
+    times = StepTimes(steps, time_s, input_s)
+    if run.ramp is not None:
+        times, steps = _ramped(run, point, step, times, file)
+    nodes = len(cluster.nodes_of(plan.devices))
+    facts = RunFacts(
+        run=run,
+        steps=times,
+        nodes=nodes,
+        devices=plan.devices,
+        workers=plan.data,
+        saving=_saving(run, step, times, nodes, file),
+        power=_power(run, step, nodes, notes),
+        pue=cluster.pue.value if run.facility.pue is None else run.facility.pue,
+        amount=amount,
+        notes=tuple(notes),
+    )
+    _check(facts, file)
+    return facts, step
+
+
+def _steps(run: RunFile, step: Result, file: str | None) -> tuple[TrainingAmount | None, int]:
+    """Return the steps to a target, and the measured amount that they rest on."""
+    target, batch = run.target, step.details.plan.global_batch
+    if target.steps is not None:
+        return None, target.steps
+    amount: TrainingAmount | None = None
+    count, unit = 0.0, ""
+    for unit in ("samples", "tokens", "epochs"):
+        if (given := getattr(target, unit)) is not None:
+            count = float(given)
+            break
+    else:
+        if target.quality is not None:
+            amount = _amount(target.quality, batch)
+            count, unit = amount.amount, amount.unit
+        else:
+            assert target.loss is not None  # one of them is given
+            parameters = float(step.details.graph.parameters)
+            count = scaling_law(target.loss.law).tokens_to(target.loss.loss, parameters)
+            unit = "tokens"
+    if unit == "steps":
+        return amount, math.ceil(count)
+    if unit == "tokens":
+        tokens = step.details.graph.tokens_per_sample
+        if not tokens:
+            raise ConfigError(
+                f"{step.details.model.name} has no tokens: give samples, epochs or steps",
+                file=file, field="target",
+            )  # fmt: skip
+        count /= tokens
+    if unit == "epochs":
+        count *= _epoch_samples(run, file)
+    return amount, max(1, math.ceil(count / batch))
+
+
+def _amount(quality: Quality, batch: int) -> TrainingAmount:
+    if quality.points:
+        points = [ConvergencePoint("stated", b, amount) for b, amount in quality.points]
+        task = f"{quality.benchmark} to {quality.target}"
+        return amount_at(points, quality.unit or "epochs", batch, task)
+    return training_amount(quality.benchmark, quality.target, quality.unit, batch)
+
+
+def _epoch_samples(run: RunFile, file: str | None) -> int:
+    if run.dataset_samples is not None:
+        return run.dataset_samples
+    if run.dataset:
+        dataset = load_dataset(run.dataset)
+        if dataset.samples is not None:
+            return dataset.samples.value
+    raise ConfigError(
+        "an epoch needs the samples of the data set: give dataset_samples, or a dataset that "
+        "states them",
+        file=file,
+        field="dataset_samples",
+    )
+
+
+def _ramped(
+    run: RunFile, point: Point, step: Result, times: StepTimes, file: str | None
+) -> tuple[StepTimes, int]:
+    """Return the steps of a run whose batch grows; its samples are those of full steps."""
+    ramp, batch = run.ramp, step.details.plan.global_batch
+    assert ramp is not None
+    if ramp.start >= batch:
+        raise ConfigError(
+            f"a ramp starts below the batch of {batch:,}; found {ramp.start:,}",
+            file=file,
+            field="ramp.start",
+        )
+    small = Point(
+        point.model,
+        point.cluster,
+        {**point.plan, "global_batch": ramp.start},
+        point.overrides,
+        point.software,
+    ).simulate(run.dataset or None)
+    scale = times.time_s / step.step_time_s  # of a stated time
+    growing = ramp_steps(ramp.start, batch, ramp.samples)
+    count = times.count
+    if run.target.steps is None:  # the ramp's steps have fewer samples
+        count += max(0, growing - round(ramp.samples / batch))
+    ramped = replace(
+        times,
+        count=count,
+        ramp_steps=growing,
+        ramp_time_s=small.step_time_s * scale,
+        ramp_input_s=min(small.time_s.get("input", 0.0), small.step_time_s) * scale,
+        start_share=ramp.start / batch,
+    )
+    return ramped, count
+
+
+def _saving(
+    run: RunFile, step: Result, times: StepTimes, nodes: int, file: str | None
+) -> tuple[CheckpointTimes, int] | None:
+    """Return the times of a checkpoint, and the steps between two."""
+    if run.checkpoint is None:
+        return None
+    saved = checkpoint_times(run.checkpoint, step, file)
+    every = run.checkpoint.every
+    if isinstance(every, int):
+        return saved, every
+    if isinstance(every, str):
+        between_s = between_failures_s(_stopping(run), nodes)
+        if between_s == math.inf:
+            raise ConfigError(
+                f"{every} needs failures that stop the job; give a time or steps",
+                file=file,
+                field="checkpoint.every",
+            )
+        best = young_interval_s if every == "young" else daly_interval_s
+        # A write that runs beside the steps ends before the next one begins.
+        every = max(best(saved.stall_s, between_s), saved.write_s)
+    return saved, max(1, round(every / times.time_s))
+
+
+def _stopping(run: RunFile) -> list[FailureCause]:
+    return [cause for cause in run.failures.values() if cause.effect == "stop"]
+
+
+def _power(run: RunFile, step: Result, nodes: int, notes: list[str]) -> RunPower:
+    """Return the power of the nodes; of machines that state no parts, of their devices alone."""
+    node = step.details.cluster.nodes
+    try:
+        busy_w, idle_w = node_power(step).wall_w, idle_node_power(node).wall_w
+    except RidgelineError:
+        busy_w = node.count * device_power_w(step)
+        idle_w = node.count * node.devices.idle_power.value
+        notes.append(f"{node.name} states no parts: energy is that of the devices alone")
+    if run.step.node_power is not None:
+        busy_w = run.step.node_power
+    return RunPower(nodes * busy_w, nodes * idle_w, run.recovery.spares * idle_w)
+
+
+def _check(facts: RunFacts, file: str | None) -> None:
+    """Refuse a run that never ends."""
+    backups = facts.run.stragglers.backup_workers
+    if backups >= facts.workers:
+        raise ConfigError(
+            f"{backups} backup workers of {facts.workers} replicas: a step needs one more",
+            file=file,
+            field="stragglers.backup_workers",
+        )
+    mean_s = between_failures_s(_stopping(facts.run), facts.nodes)
+    unsaved_s = facts.steps.undisturbed_s
+    if facts.saving is not None:
+        times, every = facts.saving
+        unsaved_s = min(unsaved_s, every * facts.steps.time_s + times.write_s)
+    if unsaved_s / mean_s > _MOST_TRIES:
+        raise ConfigError(
+            f"{unsaved_s:.4g} s of work between saves, and a failure every {mean_s:.4g} s: the run "
+            "would not get on; save more often",
+            file=file,
+            field="checkpoint",
+        )
+
+
+_MOST_TRIES = 12.0
+"""Exponent of the tries that a stretch of work takes, exp(work / between failures): 160,000."""
+
+
+def _play(facts: RunFacts, seed: int) -> tuple[RunOutcome, tuple[RunSpan, ...]]:
+    """Play one run."""
+    loop = TrainingLoop(
+        facts.run,
+        facts.steps,
+        nodes=facts.nodes,
+        workers=facts.workers,
+        saving=facts.saving,
+        seed=seed,
+    )
+    loop.play()
+    causes: Mapping[str, int] = Counter(failure.cause for failure in loop.failures)
+    took: RunFootprint = footprint(
+        loop.spans,
+        facts.power,
+        facts.run.facility,
+        pue=facts.pue,
+        devices=facts.devices,
+        wall_s=loop.wall_s,
+    )
+    outcome = RunOutcome(
+        seed=seed,
+        wall_s=loop.wall_s,
+        time_s=loop.account.ordered(),
+        failures={name: causes.get(name, 0) for name in facts.run.failures},
+        restarts=loop.restarts,
+        saves=loop.saves,
+        lost_steps=loop.lost_steps,
+        footprint=took,
+    )
+    return outcome, tuple(loop.spans)
