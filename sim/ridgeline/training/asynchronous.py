@@ -6,7 +6,9 @@ networks", NIPS 2012). The staleness of a gradient is the number of updates betw
 it was computed from and those that it is applied to. With N workers and exponential times of a
 gradient its mean is N - 1, as every other worker is equally likely to deliver next. A bound lets no
 worker run ahead of the slowest by more than so many gradients (stale synchronous parallel, Ho et
-al., NIPS 2013); with a bound of 0 all keep step.
+al., NIPS 2013); with a bound of 0 all keep step. With several local steps a worker exchanges
+weights after as many gradients (elastic averaging, Zhang et al., "Deep learning with elastic
+averaging SGD", NIPS 2015): an update is then an exchange.
 """
 
 from __future__ import annotations
@@ -110,7 +112,7 @@ class ParameterServer:
     apply_s
         Time to apply one gradient, on all shards together.
     shards
-        Servers that each hold a part of the weights; a gradient is applied on all beside each other.
+        Servers that each hold a part of the weights; a gradient is applied on all of them at once.
     """
 
     def __init__(self, environment: simpy.Environment, apply_s: float, shards: int = 1) -> None:
@@ -227,6 +229,8 @@ class AsynchronousTraining:
             if applied_s > environment.now:
                 self.waited_s += applied_s - environment.now
                 yield environment.timeout(applied_s - environment.now)
+            if self.updates == self._target:  # another ended the run at this very moment
+                return
             self.staleness[server.version - pulled] += 1
             server.version += 1
             self.updates += 1

@@ -1,9 +1,9 @@
 """Checkpoint interval: how much work to do between two saves, in closed form.
 
 Frequent saves cost time, rare ones lose work at every failure. With exponential failures of mean
-M apart, a save that stops training for d, and work of t between saves, the share of the time that is
-lost is d/t + (t/2 + R)/M for small losses, R being detection and restart. Young's interval is its
-minimum, Daly's corrects it where d is no longer small beside M.
+M apart, a save that stops training for d, and work of t between saves, small losses take
+d/t + (t/2 + R)/M of the time, R being detection and restart. Young's interval is the minimum of
+that, Daly's corrects it where d is no longer small beside M.
 
 Sources: J. W. Young, "A first order approximation to the optimum checkpoint interval", CACM 17(9),
 1974; J. T. Daly, "A higher order estimate of the optimum checkpoint interval for restart dumps",
@@ -60,7 +60,7 @@ def expected_wall_time_s(
     interval_s, save_s
         Work between saves, and how long each stops the training.
     restart_s
-        From a failure to the next step: detection, restart, reading the checkpoint. It may fail, too.
+        From a failure to the next step: detection, restart, reading the checkpoint; it may fail.
     between_failures_s
         Mean of the job.
 

@@ -53,7 +53,7 @@ def run_timeline(found: TrainingResult, ax: Axes | None = None) -> Axes:
         axes.set_xlabel(f"{unit} since the start of the run")
         axes.set_ylabel("share of the time")
         axes.grid(axis="y", color=GRID, linewidth=0.6)
-        head(axes, f"{found.name}: what the job does", handles)  # type: ignore[arg-type]
+        head(axes, f"{found.name}: what the job does", handles)
         first = found.outcomes[0]
         lost = first.time_s[goodput.LOST_WORK] / first.wall_s
         return (

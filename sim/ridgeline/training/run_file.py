@@ -19,6 +19,13 @@ from ridgeline.training.stragglers import Stragglers
 Scalar = str | int | float | bool
 
 
+class MeasuredAmount(Strict):
+    """An amount of training that reached a target at one batch."""
+
+    batch: Count
+    amount: Positive
+
+
 class Quality(Strict):
     """A quality that training is to reach, in a table of measured amounts of training."""
 
@@ -26,8 +33,8 @@ class Quality(Strict):
     """Task of the table, such as resnet or bert."""
     target: str = "MLPerf quality target"
     """Which quality of that task."""
-    points: tuple[tuple[Count, Positive], ...] = Field(default=(), strict=False)
-    """Instead of the table: batches and the amounts of training that reached the target."""
+    points: list[MeasuredAmount] = Field(default_factory=list)
+    """Instead of the table: what you measured."""
     unit: Literal["epochs", "samples", "tokens", "steps"] | None = None
     """What the amounts count; of the table, the one that most rows count."""
 
@@ -71,10 +78,19 @@ class StatedStep(Strict):
 
     time: units.Seconds | None = None
     """Of one step."""
+    one_device: Positive | None = None
+    """Samples a second of one device by itself, of data-parallel plans: its share of the batch at
+    this rate stands for the simulated step of one device, what more devices add is simulated."""
     node_power: units.SomeWatts | None = None
     """Mean power of a node from the wall while it trains."""
     source: str = ""
     """Where they were read."""
+
+    @model_validator(mode="after")
+    def _one(self) -> StatedStep:
+        if self.time is not None and self.one_device is not None:
+            raise FieldError("give time or one_device, not both", "one_device")
+        return self
 
 
 class BatchRamp(Strict):

@@ -45,11 +45,9 @@ class ScalingLaw:
         """
         self._check("parameters", parameters, self.parameters)
         self._check("tokens", tokens, self.tokens)
-        return (
-            self.irreducible
-            + self.parameters_coefficient / parameters**self.parameters_exponent
-            + self.tokens_coefficient / tokens**self.tokens_exponent
-        )
+        of_size = self.parameters_coefficient / parameters**self.parameters_exponent
+        of_data = self.tokens_coefficient / tokens**self.tokens_exponent
+        return float(self.irreducible + of_size + of_data)
 
     def tokens_to(self, loss: float, parameters: float) -> float:
         """Return the tokens after which a model reaches a loss.
@@ -86,8 +84,8 @@ SCALING_LAWS = {
         ScalingLaw(
             "chinchilla", 1.69, 406.4, 0.34, 410.7, 0.28, (70e6, 16e9), (5e9, 500e9),
             "J. Hoffmann et al., 'Training compute-optimal large language models', "
-            "arXiv:2203.15556, approach 3 (appendix D.3); over 400 models of 70 million to 16 billion "
-            "parameters on 5 to 500 billion tokens",
+            "arXiv:2203.15556, approach 3 (appendix D.3); over 400 models of 70 million to 16 "
+            "billion parameters on 5 to 500 billion tokens",
         ),
     )
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Statistical efficiency: how much training reaches a quality at some batch, from measured data only.
+"""Statistical efficiency: how much training reaches a quality at a batch, from measured data.
 
 Of a task the amounts at several batches are known; between them they follow the law of a critical
 batch size, amount(B) = Emin (1 + B / Bc), so that steps are Smin (1 + Bc / B) (McCandlish et al.,

@@ -1,4 +1,4 @@
-"""Checkpoint storage: what a checkpoint holds, how long its save stops training, and its reading."""
+"""Checkpoint storage: what a checkpoint holds, and how long its save and its reading take."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def _storage_rate(result: Result, nodes: int, file: str | None) -> float:
 
 
 def _host_rate(result: Result) -> float:
-    """Rate from a device to the memory of its host, with all devices of a node beside each other."""
+    """Rate from a device to the memory of its host."""
     return host_link(from_cluster(result.details.cluster, 1)).bytes_per_s
 
 

@@ -123,8 +123,8 @@ def _largest(
     if jitter is None:
         return np.ones((steps, count))
     left = workers - np.arange(count)
-    share = np.cumprod(random.random((steps, count)) ** (1.0 / left), axis=1)
-    return jitter.quantile(share)
+    share: Floats = random.random((steps, count)) ** (1.0 / left)
+    return jitter.quantile(share.cumprod(axis=1))
 
 
 def expected_largest_exponential(workers: int) -> float:

@@ -128,13 +128,7 @@ def run_facts(run: RunFile, file: str | None = None) -> tuple[RunFacts, Result]:
     step = point.simulate(run.dataset or None)
     plan, cluster = step.details.plan, step.details.cluster
     notes: list[str] = []
-    time_s = step.step_time_s if run.step.time is None else run.step.time
-    input_s = min(step.time_s.get("input", 0.0), time_s) if run.step.time is None else 0.0
-    if run.step.time is not None:
-        notes.append(
-            f"a step takes {time_s:.4g} s as stated ({run.step.source or 'no source'}); "
-            f"simulated: {step.step_time_s:.4g} s"
-        )
+    time_s, input_s = _step_time(run, point, step, notes, file)
     amount, steps = _steps(run, step, file)
     times = StepTimes(steps, time_s, input_s)
     if run.ramp is not None:
@@ -154,6 +148,44 @@ def run_facts(run: RunFile, file: str | None = None) -> tuple[RunFacts, Result]:
     )
     _check(facts, file)
     return facts, step
+
+
+def _step_time(
+    run: RunFile, point: Point, step: Result, notes: list[str], file: str | None
+) -> tuple[float, float]:
+    """Return the time of a step, simulated or with what is known, and its wait for input."""
+    simulated_s = step.step_time_s
+    source = run.step.source or "no source"
+    if run.step.time is not None:
+        notes.append(
+            f"a step takes {run.step.time:.4g} s as stated ({source}); simulated: "
+            f"{simulated_s:.4g} s"
+        )
+        return run.step.time, 0.0
+    input_s = step.time_s.get("input", 0.0)
+    if run.step.one_device is None:
+        return simulated_s, input_s
+    plan = step.details.plan
+    if plan.devices != plan.data:
+        raise ConfigError(
+            "a rate of one device is of data-parallel plans alone; give step.time",
+            file=file,
+            field="step.one_device",
+        )
+    share = plan.global_batch // plan.data
+    one = Point(
+        point.model,
+        point.cluster,
+        {**point.plan, "data": 1, "global_batch": share},
+        point.overrides,
+        point.software,
+    ).simulate()
+    stated_s = share / run.step.one_device
+    notes.append(
+        f"one device trains {run.step.one_device:.4g} samples a second as stated ({source}); "
+        f"simulated: {share / one.step_time_s:.4g}"
+    )
+    return stated_s + max(0.0, simulated_s - one.step_time_s), input_s
 
 
 def _steps(run: RunFile, step: Result, file: str | None) -> tuple[TrainingAmount | None, int]:
@@ -193,7 +225,7 @@ def _steps(run: RunFile, step: Result, file: str | None) -> tuple[TrainingAmount
 
 def _amount(quality: Quality, batch: int) -> TrainingAmount:
     if quality.points:
-        points = [ConvergencePoint("stated", b, amount) for b, amount in quality.points]
+        points = [ConvergencePoint("stated", of.batch, of.amount) for of in quality.points]
         task = f"{quality.benchmark} to {quality.target}"
         return amount_at(points, quality.unit or "epochs", batch, task)
     return training_amount(quality.benchmark, quality.target, quality.unit, batch)
@@ -269,8 +301,10 @@ def _saving(
             )
         best = young_interval_s if every == "young" else daly_interval_s
         # A write that runs beside the steps ends before the next one begins.
-        every = max(best(saved.stall_s, between_s), saved.write_s)
-    return saved, max(1, round(every / times.time_s))
+        work_s = max(best(saved.stall_s, between_s), saved.write_s)
+    else:
+        work_s = every
+    return saved, max(1, round(work_s / times.time_s))
 
 
 def _stopping(run: RunFile) -> list[FailureCause]:
@@ -302,13 +336,15 @@ def _check(facts: RunFacts, file: str | None) -> None:
         )
     mean_s = between_failures_s(_stopping(facts.run), facts.nodes)
     unsaved_s = facts.steps.undisturbed_s
+    restart_s = facts.run.recovery.detection + facts.run.recovery.restart
     if facts.saving is not None:
         times, every = facts.saving
         unsaved_s = min(unsaved_s, every * facts.steps.time_s + times.write_s)
-    if unsaved_s / mean_s > _MOST_TRIES:
+        restart_s += times.restore_s
+    if (unsaved_s + restart_s) / mean_s > _MOST_TRIES:
         raise ConfigError(
-            f"{unsaved_s:.4g} s of work between saves, and a failure every {mean_s:.4g} s: the run "
-            "would not get on; save more often",
+            f"{unsaved_s:.4g} s of work between saves, {restart_s:.4g} s to start again, and a "
+            f"failure every {mean_s:.4g} s: the run would not get on",
             file=file,
             field="checkpoint",
         )

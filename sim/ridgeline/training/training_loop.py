@@ -1,8 +1,9 @@
 """Training loop: a run as SimPy processes, from its first step to its last.
 
 `TrainingLoop` trains, saves and recovers; a `FailureSource` strikes it, nodes are repaired beside
-it, maintenance stops it, curtailed power slows it. The loop does not wake at every step: it works
-through the steps until the next planned stop at once, and an interruption finds out how far it came.
+it, maintenance stops it, curtailed power slows it. The loop does not wake at every step: it
+works through the steps until the next planned stop at once; an interruption finds out how far it
+came.
 Time is counted by category as it passes; what a failure undoes is moved to lost work, so that the
 categories always sum to the clock.
 """
@@ -117,9 +118,9 @@ class TrainingLoop:
         self._saved = _Saved(0)
         self._written: simpy.Event | None = None
         self._generation = 0  # of the job: a write that began before a failure is void
-        self._slow: dict[int, float] = {}  # node -> factor
+        self._slow: dict[Failure, float] = {}  # slow-downs that nobody has found: their factors
         self._curtailed: Curtailment | None = None
-        self._needed = 0  # nodes to be replaced before the job starts again
+        self._absent: set[int] = set()  # nodes that are replaced before the job starts again
         failing, self._random = (np.random.default_rng((seed, k)) for k in range(2))
         environment = self.environment
         self._spares = simpy.Container(environment, init=run.recovery.spares)
@@ -287,27 +288,29 @@ class TrainingLoop:
     # Failures -----------------------------------------------------------------------------------
 
     def _strike(self, failure: Failure, cause: FailureCause) -> None:
-        """Take a failure: stop the job, or slow it until it is found."""
-        if not self._process.is_alive:
+        """Take a failure: stop the job, or slow it until it is found; absent nodes do not fail."""
+        if not self._process.is_alive or failure.node in self._absent:
             return
         self.failures.append(failure)
         if cause.effect == "slow":
             found_s = self.run.recovery.detection if cause.detection is None else cause.detection
-            self._slow[failure.node] = max(cause.factor, self._slow.get(failure.node, 1.0))
+            self._slow[failure] = cause.factor
             self._process.interrupt(_SPEED)
-            self.environment.process(self._find(failure.node, found_s, cause.replaces_node))
+            self.environment.process(self._find(failure, found_s, cause.replaces_node))
             return
         if cause.replaces_node:
-            self._leave()
+            self._leave(failure.node)
         self._process.interrupt(_Struck(failure, cause))
 
-    def _find(self, node: int, time_s: float, replace: bool) -> Process:
-        """Find a slow node after a while, and take it out of the job."""
+    def _find(self, failure: Failure, time_s: float, replace: bool) -> Process:
+        """Find a slow node after a while; take it out of the job, or mend it."""
         yield self.environment.timeout(time_s)
-        if self._slow.pop(node, None) is None or not self._process.is_alive:
+        if self._slow.pop(failure, None) is None or not self._process.is_alive:
             return
         if replace:
-            self._leave()
+            for other in [of for of in self._slow if of.node == failure.node]:
+                del self._slow[other]
+            self._leave(failure.node)
         self._process.interrupt(_Planned(goodput.RECOVERY, self.run.recovery.restart))
 
     def _recover(self, reason: _Struck | _Planned) -> Process:
@@ -362,10 +365,11 @@ class TrainingLoop:
         self.lost_steps += self.done - self._saved.step
         self.done = self._saved.step
 
-    def _leave(self) -> None:
+    def _leave(self, node: int) -> None:
         """Let a node leave the job; it is a spare once it is repaired."""
-        self._needed += 1
-        self.environment.process(self._repair())
+        if node not in self._absent:
+            self._absent.add(node)
+            self.environment.process(self._repair())
 
     def _repair(self) -> Process:
         yield self.environment.timeout(self.run.recovery.repair)
@@ -373,7 +377,7 @@ class TrainingLoop:
 
     def _replace_nodes(self) -> Process:
         """Take a spare for every node that left, or wait until one is repaired."""
-        while self._needed:
+        while self._absent:
             began, share = self.environment.now, self._speed().power_share
             request = self._spares.get(1)
             try:
@@ -383,7 +387,7 @@ class TrainingLoop:
                     raise _Stopped(interruption.cause) from None
             finally:
                 if request.triggered:
-                    self._needed -= 1
+                    self._absent.pop()
                 else:
                     request.cancel()
                 self.account.add(goodput.SPARES, self.environment.now - began)
@@ -416,4 +420,3 @@ class TrainingLoop:
 def _next(done: int, every: int) -> int:
     """Return the next multiple of a number of steps."""
     return (done // every + 1) * every
-

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ridgeline import views
 from ridgeline.training import goodput
 from ridgeline.training.footprint import RunFootprint
 from ridgeline.training.statistical_efficiency import TrainingAmount
@@ -181,9 +182,7 @@ class TrainingResult:
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the timeline of the first seed and the time by category."""
-        from ridgeline.training.figure import run_timeline
-
-        return run_timeline(self, ax)
+        return views.view("run_timeline")(self, ax)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return (
