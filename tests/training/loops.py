@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ridgeline.training.run_file import RunFile
-from ridgeline.training.steps import StepTimes
+from ridgeline.training.steps import StepPhase, StepTimes
 from ridgeline.training.storage import CheckpointTimes
 from ridgeline.training.training_loop import TrainingLoop
 
@@ -39,7 +39,7 @@ def loop_of(
         stall = written if policy.mode == "synchronous" else written / 10
         restored = written if policy.restore_time is None else policy.restore_time
         saving = (CheckpointTimes(1e9, stall, written, restored), policy.every)
-    times = StepTimes(steps, STEP_S)
+    times = StepTimes((StepPhase(steps, STEP_S),))
     loop = TrainingLoop(run, times, nodes=nodes, workers=workers, saving=saving, seed=seed)
     loop.play()
     return loop

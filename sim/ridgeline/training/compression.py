@@ -136,8 +136,8 @@ COMPRESSIONS = {
             "1-bit-adam", 1.0, 1.0, passes=4.0,
             warm_up_share=0.15,
             source="H. Tang et al., '1-bit Adam', ICML 2021, arXiv:2102.02888: signs of the "
-            "momentum with error feedback (momentum and error read, error and sum written) after a warm-up "
-            "of 15 to 25 % of the steps (DeepSpeed)",
+            "momentum with error feedback (momentum and error read, error and sum written) after a "
+            "warm-up of 15 to 25 % of the steps (DeepSpeed)",
         ),
         GradientCompression(
             "fp16", 1.0, 16.0, passes=3.0,

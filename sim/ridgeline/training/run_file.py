@@ -39,6 +39,17 @@ class Quality(Strict):
     """What the amounts count; of the table, the one that most rows count."""
 
 
+class AccuracyTarget(Strict):
+    """An accuracy that a network of the table of final accuracies is to reach."""
+
+    network: str
+    """Of the table, such as alexnet-bn."""
+    recipe: str
+    """How it is trained, such as lars."""
+    top1: float = Field(gt=0, le=100)
+    """Accuracy in per cent."""
+
+
 class LossTarget(Strict):
     """A loss that a language model is to reach, by a published scaling law."""
 
@@ -46,6 +57,27 @@ class LossTarget(Strict):
     """Name of the law (`training.scaling_law`)."""
     loss: float = Field(gt=0, le=100)
     """Cross-entropy in nats a token."""
+
+
+class RunPhase(Strict):
+    """A part of a run with a batch, a resolution or a plan of its own."""
+
+    steps: Count | None = None
+    """Weight updates."""
+    samples: Annotated[float, Field(ge=1)] | Count | None = None
+    """Samples, all steps together."""
+    epochs: Positive | None = None
+    """Passes over the data set."""
+    plan: dict[str, Scalar] = Field(default_factory=dict)
+    """Fields of the plan that differ from the run's."""
+    set: dict[str, Any] = Field(default_factory=dict)
+    """Dotted path -> value, besides the run's: ``model.image: 128``."""
+
+    @model_validator(mode="after")
+    def _one(self) -> RunPhase:
+        if (self.steps, self.samples, self.epochs).count(None) != 2:
+            raise ValueError("a phase has one of steps, samples, epochs")
+        return self
 
 
 class RunTarget(Strict):
@@ -61,8 +93,12 @@ class RunTarget(Strict):
     """Passes over the data set."""
     quality: Quality | None = None
     """A measured quality."""
+    accuracy: AccuracyTarget | None = None
+    """A measured final accuracy: the fewest measured epochs that reach it at the batch."""
     loss: LossTarget | None = None
     """A loss by a scaling law."""
+    phases: list[RunPhase] | None = Field(default=None, min_length=1)
+    """Parts of the run, one after the other."""
 
     @model_validator(mode="after")
     def _one(self) -> RunTarget:
@@ -236,13 +272,25 @@ def read_run(path: str | Path) -> RunFile:
     """
     document = read_yaml(path)
     file = validate(document, RunFile)
-    for name in file.set:
+    _check_paths(document, file.set, ())
+    for i, phase in enumerate(file.target.phases or ()):
+        _check_paths(document, phase.set, ("target", "phases", i))
+    if file.target.phases and (file.ramp is not None or file.step != StatedStep()):
+        raise document.error(
+            "phases go without ramp and step: each is simulated", ("target", "phases")
+        )
+    _check_failures(document, file)
+    return file
+
+
+def _check_paths(
+    document: Document, replaced: dict[str, Any], place: tuple[str | int, ...]
+) -> None:
+    for name in replaced:
         try:
             check_path(name)
         except ConfigError as error:
-            raise document.error(error.message, ("set", name)) from error
-    _check_failures(document, file)
-    return file
+            raise document.error(error.message, (*place, "set", name)) from error
 
 
 def _check_failures(document: Document, file: RunFile) -> None:
@@ -255,7 +303,10 @@ def _check_failures(document: Document, file: RunFile) -> None:
             )
 
 
-def point_of(file: RunFile) -> Point:
-    """Return the step that a run repeats."""
-    fields = {("global_batch" if k == "batch" else k): v for k, v in file.plan.items()}
-    return Point(file.model, file.cluster, fields, file.set, file.software)
+def point_of(file: RunFile, phase: RunPhase | None = None) -> Point:
+    """Return the step that a run, or one phase of it, repeats."""
+    plan, replaced = file.plan, file.set
+    if phase is not None:
+        plan, replaced = {**plan, **phase.plan}, {**replaced, **phase.set}
+    fields = {("global_batch" if k == "batch" else k): v for k, v in plan.items()}
+    return Point(file.model, file.cluster, fields, replaced, file.software)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -11,59 +12,87 @@ from ridgeline.engine.program import Floats
 
 
 @dataclass(frozen=True)
-class StepTimes:
-    """Undisturbed times of the steps of a run.
+class StepPhase:
+    """Equal steps of a run, or steps whose batch grows.
 
     Attributes
     ----------
     count
-        Steps to the target.
+        How many steps.
     time_s, input_s
-        Of a step with the whole batch, and what of it waits for input.
-    ramp_steps
-        Steps with a smaller batch at the beginning.
-    ramp_time_s, ramp_input_s
-        Of the first of them; a step's time grows evenly with its batch.
+        Of a step, and what of it waits for input; where the batch grows, of the last step.
+    first_time_s, first_input_s
+        Of the first step where the batch grows: a step's time grows evenly with its batch.
     start_share
-        Batch of the first step over the whole batch.
+        Batch of the first step over that of the last; 1: it does not grow. It grows evenly with
+        the samples, so exponentially with the steps.
     """
 
     count: int
     time_s: float
     input_s: float = 0.0
-    ramp_steps: int = 0
-    ramp_time_s: float = 0.0
-    ramp_input_s: float = 0.0
+    first_time_s: float = 0.0
+    first_input_s: float = 0.0
     start_share: float = 1.0
+
+    def between(self, first: int, last: int) -> Floats:
+        """Return times and waits for input of steps `first` to `last`, without it, (n, 2)."""
+        usual = np.array([self.time_s, self.input_s])
+        if self.start_share == 1.0:
+            return np.tile(usual, (last - first, 1))
+        batch = self.start_share ** (1.0 - np.arange(first, last) / self.count)
+        grown = (batch - self.start_share) / (1.0 - self.start_share)
+        smallest = np.array([self.first_time_s, self.first_input_s])
+        return np.asarray(smallest + grown[:, None] * (usual - smallest))
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """Undisturbed times of all steps of a run, phase by phase."""
+
+    phases: tuple[StepPhase, ...]
+
+    @cached_property
+    def ends(self) -> tuple[int, ...]:
+        """Number of the step after the last of each phase."""
+        return tuple(np.cumsum([phase.count for phase in self.phases]).tolist())
+
+    @property
+    def count(self) -> int:
+        """Steps of the run."""
+        return self.ends[-1]
+
+    @property
+    def time_s(self) -> float:
+        """Of a step of the longest phase."""
+        return max(self.phases, key=lambda phase: phase.count).time_s
 
     def between(self, first: int, last: int) -> tuple[Floats, Floats]:
         """Return times of steps `first` to `last`, without the last, and their waits for input."""
-        number = np.arange(first, last)
-        whole = np.ones(last - first)
-        if self.ramp_steps:
-            # The batch grows evenly with the samples, so exponentially with the steps.
-            share = self.start_share ** (1.0 - np.minimum(number / self.ramp_steps, 1.0))
-            whole = (share - self.start_share) / (1.0 - self.start_share)
-        return (
-            self.ramp_time_s + whole * (self.time_s - self.ramp_time_s),
-            self.ramp_input_s + whole * (self.input_s - self.ramp_input_s),
-        )
+        parts = []
+        begin = 0
+        for phase, end in zip(self.phases, self.ends, strict=True):
+            if begin < last and first < end:
+                parts.append(phase.between(max(first, begin) - begin, min(last, end) - begin))
+            begin = end
+        both = np.concatenate(parts) if parts else np.empty((0, 2))
+        return both[:, 0], both[:, 1]
 
     @property
     def undisturbed_s(self) -> float:
         """Time of all steps together."""
-        if not self.ramp_steps:
-            return self.count * self.time_s
-        ramped = min(self.ramp_steps, self.count)
-        return float(self.between(0, ramped)[0].sum()) + (self.count - ramped) * self.time_s
+        return math.fsum(
+            phase.count * phase.time_s
+            if phase.start_share == 1.0
+            else float(phase.between(0, phase.count)[:, 0].sum())
+            for phase in self.phases
+        )
 
 
 def ramp_steps(start: int, batch: int, samples: float) -> int:
     """Return the steps in which a batch grows evenly with the samples from `start` to `batch`.
 
-    Step i takes b(s) samples at s samples so far, b(s) = start + s (batch - start) / samples: the
-    number of steps is the integral of 1 / b.
+    After s samples a step takes b(s) = start + s (batch - start) / samples of them: the number of
+    steps is the integral of 1 / b.
     """
-    if start >= batch:
-        return 0
     return max(1, round(samples / (batch - start) * math.log(batch / start)))

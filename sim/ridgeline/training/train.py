@@ -20,15 +20,16 @@ from ridgeline.study.point import Point
 from ridgeline.study.validate.convergence import ConvergencePoint
 from ridgeline.training.checkpoint_interval import daly_interval_s, young_interval_s
 from ridgeline.training.failures import FailureCause, between_failures_s
+from ridgeline.training.final_accuracy import epochs_to_accuracy
 from ridgeline.training.footprint import RunFootprint, RunPower, footprint
-from ridgeline.training.run_file import Quality, RunFile, point_of, read_run
+from ridgeline.training.run_file import Quality, RunFile, RunPhase, point_of, read_run
 from ridgeline.training.scaling_law import scaling_law
 from ridgeline.training.statistical_efficiency import (
     TrainingAmount,
     amount_at,
     training_amount,
 )
-from ridgeline.training.steps import StepTimes, ramp_steps
+from ridgeline.training.steps import StepPhase, StepTimes, ramp_steps
 from ridgeline.training.storage import CheckpointTimes, checkpoint_times
 from ridgeline.training.training_loop import RunSpan, TrainingLoop
 from ridgeline.training.training_result import RunOutcome, TrainingResult
@@ -124,15 +125,29 @@ def run_facts(run: RunFile, file: str | None = None) -> tuple[RunFacts, Result]:
     RidgelineError
         If the file has a mistake, or the target lies outside of what was measured.
     """
-    point = point_of(run)
-    step = point.simulate(run.dataset or None)
-    plan, cluster = step.details.plan, step.details.cluster
     notes: list[str] = []
-    time_s, input_s = _step_time(run, point, step, notes, file)
-    amount, steps = _steps(run, step, file)
-    times = StepTimes(steps, time_s, input_s)
-    if run.ramp is not None:
-        times, steps = _ramped(run, point, step, times, file)
+    amount: TrainingAmount | None = None
+    if run.target.phases:
+        steps = [point_of(run, phase).simulate(run.dataset or None) for phase in run.target.phases]
+        times = StepTimes(
+            tuple(
+                StepPhase(
+                    _phase_steps(run, phase, step, file),
+                    step.step_time_s,
+                    step.time_s.get("input", 0.0),
+                )
+                for phase, step in zip(run.target.phases, steps, strict=True)
+            )
+        )
+        step = max(steps, key=lambda of: of.details.plan.devices)
+    else:
+        point = point_of(run)
+        step = point.simulate(run.dataset or None)
+        phase = StepPhase(1, *_step_time(run, point, step, notes, file))
+        amount, count = _steps(run, step, file)
+        phase = replace(phase, count=count)
+        times = StepTimes((phase,) if run.ramp is None else _ramped(run, point, step, phase, file))
+    plan, cluster = step.details.plan, step.details.cluster
     nodes = len(cluster.nodes_of(plan.devices))
     facts = RunFacts(
         run=run,
@@ -173,13 +188,7 @@ def _step_time(
             field="step.one_device",
         )
     share = plan.global_batch // plan.data
-    one = Point(
-        point.model,
-        point.cluster,
-        {**point.plan, "data": 1, "global_batch": share},
-        point.overrides,
-        point.software,
-    ).simulate()
+    one = replace(point, plan={**point.plan, "data": 1, "global_batch": share}).simulate()
     stated_s = share / run.step.one_device
     notes.append(
         f"one device trains {run.step.one_device:.4g} samples a second as stated ({source}); "
@@ -203,6 +212,9 @@ def _steps(run: RunFile, step: Result, file: str | None) -> tuple[TrainingAmount
         if target.quality is not None:
             amount = _amount(target.quality, batch)
             count, unit = amount.amount, amount.unit
+        elif (of := target.accuracy) is not None:
+            reached = epochs_to_accuracy(of.network, of.recipe, batch, of.top1)
+            count, unit = float(reached.epochs), "epochs"
         else:
             assert target.loss is not None  # one of them is given
             parameters = float(step.details.graph.parameters)
@@ -246,10 +258,24 @@ def _epoch_samples(run: RunFile, file: str | None) -> int:
     )
 
 
+def _phase_steps(run: RunFile, phase: RunPhase, step: Result, file: str | None) -> int:
+    """Return the steps of a phase."""
+    if phase.steps is not None:
+        return phase.steps
+    samples = phase.samples
+    if samples is None:
+        assert phase.epochs is not None  # one of the three is given
+        samples = phase.epochs * _epoch_samples(run, file)
+    return max(1, round(samples / step.details.plan.global_batch))
+
+
 def _ramped(
-    run: RunFile, point: Point, step: Result, times: StepTimes, file: str | None
-) -> tuple[StepTimes, int]:
-    """Return the steps of a run whose batch grows; its samples are those of full steps."""
+    run: RunFile, point: Point, step: Result, phase: StepPhase, file: str | None
+) -> tuple[StepPhase, ...]:
+    """Return the phase in which the batch grows, and the rest of the steps.
+
+    Targets in steps count those of the ramp, too; of others, the samples of the ramp count.
+    """
     ramp, batch = run.ramp, step.details.plan.global_batch
     assert ramp is not None
     if ramp.start >= batch:
@@ -258,27 +284,27 @@ def _ramped(
             file=file,
             field="ramp.start",
         )
-    small = Point(
-        point.model,
-        point.cluster,
-        {**point.plan, "global_batch": ramp.start},
-        point.overrides,
-        point.software,
-    ).simulate(run.dataset or None)
-    scale = times.time_s / step.step_time_s  # of a stated time
+    small = replace(point, plan={**point.plan, "global_batch": ramp.start}).simulate(
+        run.dataset or None
+    )
+    scale = phase.time_s / step.step_time_s  # of a stated time
     growing = ramp_steps(ramp.start, batch, ramp.samples)
-    count = times.count
-    if run.target.steps is None:  # the ramp's steps have fewer samples
-        count += max(0, growing - round(ramp.samples / batch))
-    ramped = replace(
-        times,
-        count=count,
-        ramp_steps=growing,
-        ramp_time_s=small.step_time_s * scale,
-        ramp_input_s=min(small.time_s.get("input", 0.0), small.step_time_s) * scale,
+    spared = growing if run.target.steps is not None else round(ramp.samples / batch)
+    if spared >= phase.count:
+        raise ConfigError(
+            f"the ramp takes {growing:,} steps, and the run ends before it does",
+            file=file,
+            field="ramp.samples",
+        )
+    first_s = small.step_time_s * scale
+    grows = replace(
+        phase,
+        count=growing,
+        first_time_s=first_s,
+        first_input_s=min(small.time_s.get("input", 0.0), first_s),
         start_share=ramp.start / batch,
     )
-    return ramped, count
+    return grows, replace(phase, count=phase.count - spared)
 
 
 def _saving(

@@ -190,7 +190,7 @@ class TrainingLoop:
                 begun = worked_s - (ends[whole - 1] if whole else 0.0)
                 self._pass(began, goodput.PRODUCTIVE, speed.power_share)
                 if interruption.cause != _SPEED:  # the step that is cut off is of no use
-                    self.account.add(goodput.LOST_WORK, begun * speed.factor)
+                    self.account.add(goodput.LOST_WORK, float(begun) * speed.factor)
                     raise _Stopped(interruption.cause) from None
                 work = work[whole:]
                 if len(work):
