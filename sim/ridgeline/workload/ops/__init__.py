@@ -40,6 +40,7 @@ from ridgeline.workload.ops.losses import (
     smooth_l1,
     transducer,
 )
+from ridgeline.workload.ops.matrix_update import matrices_of, matrix_update
 from ridgeline.workload.ops.normalization import (
     batch_norm,
     frozen_batch_norm,
@@ -106,6 +107,8 @@ __all__ = [
     "linear",
     "linear_attention",
     "local_response_norm",
+    "matrices_of",
+    "matrix_update",
     "max_pool",
     "mean_squared_error",
     "multiply",
