@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
-from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
+    from ridgeline.training.run_study import RunStudy
     from ridgeline.training.training_result import TrainingResult
 
 _DAY_S, _KWH_J = 86400.0, 3.6e6
@@ -20,6 +21,8 @@ def train_(
     file: str,
     *,
     seeds: Whole = 1,
+    set: Annotated[list[str], Parameter(negative="")] = [],  # noqa: B006
+    vary: str = "",
     processes: Whole = 1,
     cluster_address: str | None = None,
     plot: str | None = None,
@@ -33,6 +36,11 @@ def train_(
         A file of kind run (docs/training.md).
     seeds
         Runs with other chances; with several, results are medians with 5 and 95 %.
+    set
+        Replace a field of the file: path=value, such as plan.batch=4096.
+    vary
+        Run once for each of several values of a field: path=value,value, such as
+        plan.batch=1024,2048,4096.
     processes
         Processes on this machine that share the seeds.
     cluster_address
@@ -42,12 +50,27 @@ def train_(
     json
         Print the answer as JSON.
     """
+    from ridgeline.cli.assignments import assignments
     from ridgeline.report.files import check_writable
     from ridgeline.training.train import train
 
     if plot is not None:
         check_writable(plot)
-    found = train(file, seeds=seeds, processes=processes, cluster_address=cluster_address)
+    overrides = assignments(set)
+    if vary:
+        from ridgeline.training.run_study import train_over
+
+        field, values = _varied(vary)
+        study = train_over(
+            file, field, values, seeds=seeds, processes=processes,
+            cluster_address=cluster_address, overrides=overrides,
+        )  # fmt: skip
+        _show_study(study, plot, json)
+        return
+    found = train(
+        file, seeds=seeds, processes=processes, cluster_address=cluster_address,
+        overrides=overrides,
+    )  # fmt: skip
     if plot is not None:
         from ridgeline.report.figures.result import save
 
@@ -58,6 +81,52 @@ def train_(
     _print(found)
     if plot is not None:
         console().print(f"wrote {plot}", soft_wrap=True)
+
+
+def _varied(text: str) -> tuple[str, list[Any]]:
+    """Read path=value,value; values as they would stand in a file."""
+    from ridgeline.cli.assignments import assignments
+    from ridgeline.errors import ConfigError
+
+    field, equals, listed = text.partition("=")
+    values = [part.strip() for part in listed.split(",")]
+    if not equals or not all(values):
+        raise ConfigError(f"expected path=value,value, found {text!r}", field="--vary")
+    return field.strip(), [assignments([f"{field}={value}"])[field.strip()] for value in values]
+
+
+def _show_study(study: RunStudy, plot: str | None, as_json: bool) -> None:
+    from ridgeline.report.tables import plain_table
+
+    if plot is not None:
+        from ridgeline.report.figures.result import save
+
+        save(study.plot(), plot)
+    if as_json:
+        print_json(study.to_dict())
+        return
+    screen = console()
+    best = study.best
+    columns = {"samples/s": "samples_per_s", "days": "wall_s", "MWh": "energy_j"}
+    table = plain_table({study.field: "left", **dict.fromkeys(columns, "right"), "": "left"})
+    scales = {"samples_per_s": 1.0, "wall_s": 1 / _DAY_S, "energy_j": 1 / _KWH_J / 1000}
+    for row in study.rows:
+        if row.reason:
+            table.add_row(f"{row.value}", *("-" for _ in columns), row.reason)
+            continue
+        marks = ", ".join(word for name, word in _BEST.items() if best[name] is row)
+        numbers = (f"{getattr(row, name) * scales[name]:,.5g}" for name in columns.values())
+        table.add_row(f"{row.value}", *numbers, marks)
+    screen.print(table)
+    if plot is not None:
+        screen.print(f"wrote {plot}", soft_wrap=True)
+
+
+_BEST = {
+    "samples_per_s": "most samples a second",
+    "wall_s": "soonest at the target",
+    "energy_j": "least energy",
+}
 
 
 def _print(found: TrainingResult) -> None:

@@ -1,4 +1,4 @@
-"""Figure of a whole run: what the job does over time, and where its time goes."""
+"""Figures of whole runs: what the job does over time, and what is best over a field."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from ridgeline.engine.program import Floats
 from ridgeline.report.figures.style import COLOURS, GRID, SERIES, head, sheet
 from ridgeline.training import goodput
+from ridgeline.training.run_study import RunStudy
 from ridgeline.training.training_result import TrainingResult
 
 if TYPE_CHECKING:
@@ -62,6 +63,40 @@ def run_timeline(found: TrainingResult, ax: Axes | None = None) -> Axes:
         )
 
     stamp = f"simulated, not measured: {found.model} on {found.devices} devices of {found.cluster}"
+    return sheet(_SPACE_IN, draw, stamp, ax)
+
+
+def run_study_figure(study: RunStudy, ax: Axes | None = None) -> Axes:
+    """Draw throughput, time and energy over the values of a field, each over that of its best.
+
+    Throughput counts as time a sample, so that less is better for all three.
+    """
+    known = study.known
+    best = study.best
+    curves = {
+        "time a sample": [best["samples_per_s"].samples_per_s / row.samples_per_s for row in known],
+        "time to the target": [row.wall_s / best["wall_s"].wall_s for row in known],
+        "energy to the target": [row.energy_j / best["energy_j"].energy_j for row in known],
+    }
+
+    def draw(axes: Axes) -> str:
+        handles = []
+        places = range(len(known))
+        for (label, values), colour in zip(curves.items(), SERIES, strict=False):
+            (line,) = axes.plot(places, values, "o-", color=colour, label=label, markersize=4)
+            at = int(np.argmin(values))
+            axes.plot([at], [values[at]], "o", color=colour, markersize=9, fillstyle="none")
+            handles.append(line)
+        axes.set_xticks(places, [f"{row.value}" for row in known])
+        axes.set_xlabel(study.field)
+        axes.set_ylabel("over the best")
+        axes.grid(axis="y", color=GRID, linewidth=0.6)
+        head(axes, f"{study.name}: what is best depends on what is asked", handles)
+        left_out = len(study.rows) - len(known)
+        more = f" Left out, as nothing is known there: {left_out}." if left_out else ""
+        return f"Rings: the best of each. Medians over seeds.{more}"
+
+    stamp = f"simulated, not measured: {study.name}"
     return sheet(_SPACE_IN, draw, stamp, ax)
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
 from ridgeline import units
-from ridgeline.config import Document, FieldError, Strict, read_yaml, validate
+from ridgeline.config import Document, FieldError, Strict, overridden, read_yaml, validate
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.sourced import Count, Positive
 from ridgeline.study.point import Point, check_path
@@ -107,6 +108,15 @@ class RunTarget(Strict):
             known = ", ".join(type(self).model_fields)
             raise ValueError(f"give one of {known}; found {', '.join(given) or 'none'}")
         return self
+
+
+class SentGradients(Strict):
+    """How gradients are sent between nodes."""
+
+    compression: str
+    """Name of a method (`training.compression`)."""
+    fill_in: Literal["independent", "worst"] = "independent"
+    """How sparse gradients of several nodes fill in."""
 
 
 class StatedStep(Strict):
@@ -238,6 +248,8 @@ class RunFile(Strict):
     """When the run ends."""
     ramp: BatchRamp | None = None
     """A batch that grows."""
+    gradients: SentGradients | None = None
+    """How gradients are sent, of data-parallel plans; by default as they are."""
     start_up: units.Seconds = 0.0
     """From the start of the job to its first step."""
     checkpoint: CheckpointPolicy | None = None
@@ -262,15 +274,20 @@ class RunFile(Strict):
     """Of all chance."""
 
 
-def read_run(path: str | Path) -> RunFile:
+def read_run(path: str | Path, overrides: Mapping[str, Any] | None = None) -> RunFile:
     """Read a run file.
+
+    Parameters
+    ----------
+    overrides
+        Dotted path -> value, in the place of the file's.
 
     Raises
     ------
     ConfigError
         With file, line and field of the first mistake.
     """
-    document = read_yaml(path)
+    document = overridden(read_yaml(path), overrides or {})
     file = validate(document, RunFile)
     _check_paths(document, file.set, ())
     for i, phase in enumerate(file.target.phases or ()):

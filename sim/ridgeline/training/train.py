@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.report.power import device_power_w, idle_node_power, node_power
@@ -19,6 +20,7 @@ from ridgeline.study.parallel_run import mapped
 from ridgeline.study.point import Point
 from ridgeline.study.validate.convergence import ConvergencePoint
 from ridgeline.training.checkpoint_interval import daly_interval_s, young_interval_s
+from ridgeline.training.compressed_step import compressed_step_s
 from ridgeline.training.failures import FailureCause, between_failures_s
 from ridgeline.training.final_accuracy import epochs_to_accuracy
 from ridgeline.training.footprint import RunFootprint, RunPower, footprint
@@ -70,6 +72,7 @@ def train(
     seeds: int = 1,
     processes: int = 1,
     cluster_address: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
 ) -> TrainingResult:
     """Simulate a whole training run to its target.
 
@@ -83,6 +86,8 @@ def train(
         On this machine, that share the seeds.
     cluster_address
         Of a Dask scheduler, whose workers share them instead; the answer is the same.
+    overrides
+        Fields of the file that are replaced, by dotted path.
 
     Raises
     ------
@@ -92,7 +97,8 @@ def train(
     if not 1 <= seeds <= MOST_SEEDS:
         raise ConfigError(f"must be from 1 to {MOST_SEEDS}, found {seeds}", field="seeds")
     file = None if isinstance(run, RunFile) else str(run)
-    facts, step = run_facts(run if isinstance(run, RunFile) else read_run(run), file)
+    described = run if isinstance(run, RunFile) else read_run(run, overrides)
+    facts, step = run_facts(described, file)
     first = facts.run.seed
     played = mapped(partial(_play, facts), range(first, first + seeds), processes, cluster_address)
     return TrainingResult(
@@ -105,6 +111,7 @@ def train(
         nodes=facts.nodes,
         steps=facts.steps.count,
         step_time_s=facts.steps.time_s,
+        samples_per_s=step.details.plan.global_batch / facts.steps.time_s,
         undisturbed_s=facts.steps.undisturbed_s,
         between_failures_s=between_failures_s(_stopping(facts.run), facts.nodes),
         checkpoint=None if facts.saving is None else facts.saving[0],
@@ -178,8 +185,15 @@ def _step_time(
         )
         return run.step.time, 0.0
     input_s = step.time_s.get("input", 0.0)
+    if run.gradients is not None:
+        whole_s = simulated_s
+        simulated_s = compressed_step_s(point, step, run.gradients, file)
+        notes.append(
+            f"gradients by {run.gradients.compression}: a step of {whole_s:.4g} s takes "
+            f"{simulated_s:.4g} s"
+        )
     if run.step.one_device is None:
-        return simulated_s, input_s
+        return simulated_s, min(input_s, simulated_s)
     plan = step.details.plan
     if plan.devices != plan.data:
         raise ConfigError(

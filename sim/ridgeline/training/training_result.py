@@ -66,6 +66,8 @@ class TrainingResult:
 
     Attributes
     ----------
+    samples_per_s
+        Of undisturbed steps of the longest phase.
     undisturbed_s
         All steps, without anything that goes wrong, saves or stops.
     between_failures_s
@@ -85,6 +87,7 @@ class TrainingResult:
     nodes: int
     steps: int
     step_time_s: float
+    samples_per_s: float
     undisturbed_s: float
     between_failures_s: float
     checkpoint: CheckpointTimes | None
@@ -155,6 +158,7 @@ class TrainingResult:
             "nodes": self.nodes,
             "steps": self.steps,
             "step_time_s": self.step_time_s,
+            "samples_per_s": self.samples_per_s,
             "undisturbed_s": self.undisturbed_s,
             "between_failures_s": None
             if self.between_failures_s == float("inf")
