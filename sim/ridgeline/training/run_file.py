@@ -9,7 +9,15 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from ridgeline import units
-from ridgeline.config import Document, FieldError, Strict, overridden, read_yaml, validate
+from ridgeline.config import (
+    Document,
+    FieldError,
+    Strict,
+    check_kind,
+    overridden,
+    read_yaml,
+    validate,
+)
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.sourced import Count, Positive
 from ridgeline.study.point import Point, check_path
@@ -119,6 +127,18 @@ class SentGradients(Strict):
     """How sparse gradients of several nodes fill in."""
 
 
+class LocalSteps(Strict):
+    """Replicas that exchange weights once in many steps."""
+
+    every: Count
+    """Steps of each replica between two exchanges."""
+    bandwidth: units.BytesPerSecond | None = None
+    """Between replicas in different places, one direction of one replica; by default the
+    exchange costs what synchronous training adds to a step on the machine's own links."""
+    latency: units.Seconds = 0.0
+    """Between such places, of one message."""
+
+
 class StatedStep(Strict):
     """Figures of a step that are known, in the place of simulated ones."""
 
@@ -137,6 +157,17 @@ class StatedStep(Strict):
         if self.time is not None and self.one_device is not None:
             raise FieldError("give time or one_device, not both", "one_device")
         return self
+
+
+class InputSource(Strict):
+    """Where the samples of a data set are read from, and what keeps them after the first epoch."""
+
+    storage: units.BytesPerSecond
+    """Rate of the file system or object store for the whole job."""
+    cache: units.MaybeBytes = 0.0
+    """Memory or disks of the job's nodes that keep what was read."""
+    cached: units.BytesPerSecond | None = None
+    """Rate of reading from them, for the whole job; without it, they never limit a step."""
 
 
 class BatchRamp(Strict):
@@ -242,12 +273,16 @@ class RunFile(Strict):
     """Known figures of a step."""
     dataset: str = ""
     """Data set that feeds the steps, by name or path; without it, input never limits a step."""
+    input: InputSource | None = None
+    """Where the data set is read from; by default the storage of the cluster."""
     dataset_samples: Count | None = None
     """Samples of an epoch; by default those of the data set."""
     target: RunTarget
     """When the run ends."""
     ramp: BatchRamp | None = None
     """A batch that grows."""
+    local_steps: LocalSteps | None = None
+    """Local SGD or DiLoCo; by default replicas exchange gradients at every step."""
     gradients: SentGradients | None = None
     """How gradients are sent, of data-parallel plans; by default as they are."""
     start_up: units.Seconds = 0.0
@@ -287,7 +322,9 @@ def read_run(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Ru
     ConfigError
         With file, line and field of the first mistake.
     """
-    document = overridden(read_yaml(path), overrides or {})
+    document = read_yaml(path)
+    check_kind(document, "run")
+    document = overridden(document, overrides or {})
     file = validate(document, RunFile)
     _check_paths(document, file.set, ())
     for i, phase in enumerate(file.target.phases or ()):
@@ -296,6 +333,8 @@ def read_run(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Ru
         raise document.error(
             "phases go without ramp and step: each is simulated", ("target", "phases")
         )
+    if file.input is not None and not file.dataset:
+        raise document.error("input needs the dataset that is read", ("input",))
     _check_failures(document, file)
     return file
 

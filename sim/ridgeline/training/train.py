@@ -24,6 +24,8 @@ from ridgeline.training.compressed_step import compressed_step_s
 from ridgeline.training.failures import FailureCause, between_failures_s
 from ridgeline.training.final_accuracy import epochs_to_accuracy
 from ridgeline.training.footprint import RunFootprint, RunPower, footprint
+from ridgeline.training.input_epochs import read_by_epoch
+from ridgeline.training.local_steps import local_round
 from ridgeline.training.run_file import Quality, RunFile, RunPhase, point_of, read_run
 from ridgeline.training.scaling_law import scaling_law
 from ridgeline.training.statistical_efficiency import (
@@ -155,6 +157,8 @@ def run_facts(run: RunFile, file: str | None = None) -> tuple[RunFacts, Result]:
         phase = replace(phase, count=count)
         times = StepTimes((phase,) if run.ramp is None else _ramped(run, point, step, phase, file))
     plan, cluster = step.details.plan, step.details.cluster
+    if run.input is not None:
+        times = read_by_epoch(times, run.input, load_dataset(run.dataset), plan.global_batch)
     nodes = len(cluster.nodes_of(plan.devices))
     facts = RunFacts(
         run=run,
@@ -185,6 +189,13 @@ def _step_time(
         )
         return run.step.time, 0.0
     input_s = step.time_s.get("input", 0.0)
+    if run.local_steps is not None:
+        local = local_round(point, step, run.local_steps, file)
+        notes.append(
+            f"local steps: {local.step_s:.4g} s each, an exchange of {local.exchange_s:.4g} s "
+            f"once in {local.steps:,}; {local.sent_bytes / 1e9:.4g} GB a replica and exchange"
+        )
+        return local.mean_step_s, 0.0
     if run.gradients is not None:
         whole_s = simulated_s
         simulated_s = compressed_step_s(point, step, run.gradients, file)
