@@ -131,6 +131,15 @@ class Lowered:
     memory_shares
         What each stage's devices hold over their capacity, as far as the cut knows; of a plan that
         leaves the cut open.
+    shortest_memory_share
+        Of a plan that has cut otherwise, what the fullest device of that pipeline would hold; 0:
+        not known.
+    crowded_share
+        By what share the pipeline is longer if all that it sends takes twice as long; of a plan
+        that leaves the cut open.
+    cut_as
+        How a step is cut whose plan leaves it open, if as by a cut that a plan can name
+        (`shorter_cut`).
     """
 
     program: Program
@@ -146,6 +155,9 @@ class Lowered:
     staying_bytes: dict[str, float] = field(default_factory=dict)
     shortest_cut: float = 1.0
     memory_shares: tuple[float, ...] = ()
+    shortest_memory_share: float = 0.0
+    crowded_share: float = 0.0
+    cut_as: Cut | None = None
     kinds: tuple[KindOfDevice, ...] = ()
     kind_of_row: dict[int, int] = field(default_factory=dict)
     kind_of_rank: tuple[int, ...] = ()
@@ -273,6 +285,8 @@ def lower(
         staying_bytes=draft.staying,
         shortest_cut=cut.shortest,
         memory_shares=cut.memory_shares,
+        shortest_memory_share=cut.shortest_memory_share,
+        crowded_share=cut.crowded_share,
     )
     return with_kinds(lowered, draft.rows, others, kind_of_rank) if others else lowered
 
