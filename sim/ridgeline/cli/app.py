@@ -61,6 +61,10 @@ VERBS = {
         "Simulate jobs that share a fabric: the time of each, alone and beside the others.",
         "ridgeline jobs docs/examples/jobs/two-jobs.yaml --placement packed,striped",
     ),
+    "train": Verb(
+        "Simulate a whole training run to its target: failures, saves, energy, cost, carbon.",
+        "ridgeline train docs/examples/runs/resnet50-dgx1.yaml --seeds 5",
+    ),
     "top": Verb(
         "Print the best rows of a sweep by one column.",
         "ridgeline top docs/examples/hbm.csv --by energy_j.total --n 5",
