@@ -211,6 +211,7 @@ class _Engine:
         self.held_bytes = np.zeros(count)
         self.waiting: deque[int] = deque()
         self.running: list[int] = []  # by admission
+        self.numbers: Lengths | None = None  # the same as an array; None: to be made
         self.left = count
         self.arrived = environment.event()
 
@@ -232,8 +233,9 @@ class _Engine:
             prefilled = self._prefills()
             decodes = not prefilled or self.rules.chunk
             decoding = self._decodes() if decodes else np.zeros(0, np.int64)
-            held = set(self.running)
-            prefilled = [(number, part) for number, part in prefilled if number in held]
+            if prefilled and decodes:
+                held = set(self.running)  # some may have given up their pages
+                prefilled = [(number, part) for number, part in prefilled if number in held]
             price = self.pricer.price(
                 StepWork(
                     self.length[decoding],
@@ -241,6 +243,7 @@ class _Engine:
                 )
             )
             start_s, taken = self.environment.now, self._taken()
+            running, waiting = len(self.running), len(self.waiting)
             yield self.environment.timeout(price.time_s)
             self.run.steps.append(
                 EngineStep(
@@ -248,8 +251,8 @@ class _Engine:
                     self.environment.now,
                     len(decoding),
                     sum(part for _, part in prefilled),
-                    len(self.running),
-                    len(self.waiting),
+                    running,
+                    waiting,
                     taken,
                     price.energy_j,
                 )
@@ -257,7 +260,13 @@ class _Engine:
             self._advance(decoding, prefilled)
 
     def _taken(self) -> float:
-        return float(self.held_bytes[self.running].sum())
+        return float(self.held_bytes.sum())
+
+    def _numbers(self) -> Lengths:
+        """Return the running sequences as an array, made anew only when others run."""
+        if self.numbers is None:
+            self.numbers = np.array(self.running, np.int64)
+        return self.numbers
 
     def _bytes(self, lengths: Lengths) -> Sizes:
         return self.rules.layout.bytes_of(lengths)
@@ -277,6 +286,7 @@ class _Engine:
             taken += size
             self.held_bytes[first] = size
             self.running.append(first)
+            self.numbers = None
             record = self.run.records[first]
             if record.admitted_s < 0:
                 record.admitted_s = self.environment.now
@@ -284,7 +294,7 @@ class _Engine:
     def _prefills(self) -> list[tuple[int, int]]:
         """Choose what the next step prefills: whole prompts, or parts of them."""
         rules = self.rules
-        running = np.array(self.running, np.int64)
+        running = self._numbers()
         whole = self.goal[running] - self.length[running]
         decoding = int((whole <= 0).sum())
         left = max(rules.chunk - decoding, 1) if rules.chunk else rules.most_prefilled
@@ -299,7 +309,7 @@ class _Engine:
 
     def _decodes(self) -> Lengths:
         """Return the sequences that decode, after those gave way whose pages others need."""
-        running = np.array(self.running, np.int64)
+        running = self._numbers()
         able = running[self.length[running] >= self.goal[running]]
         if self.rules.reserve:
             return able
@@ -327,6 +337,7 @@ class _Engine:
     def _preempt(self, number: int) -> None:
         """Take the pages of a sequence, which is computed again from all of its tokens."""
         self.running.remove(number)
+        self.numbers = None
         self.held_bytes[number] = 0.0
         self.goal[number] = self.prompt[number] + self.generated[number]
         self.length[number] = 0
@@ -350,5 +361,6 @@ class _Engine:
             record = self.run.records[number]
             record.finish_s, record.generated = now, int(self.generated[number])
             self.running.remove(number)
+            self.numbers = None
             self.held_bytes[number] = 0.0
             self.left -= 1

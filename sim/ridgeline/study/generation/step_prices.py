@@ -27,7 +27,7 @@ from ridgeline.network.framework_all_reduce import frameworks, has_one_shot
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.accounting import energy_account, memory_account, time_account
-from ridgeline.simulation import PlayedStep, play_step, shared_topology
+from ridgeline.simulation import PlayedStep, matrix_peak, play_step, shared_topology
 from ridgeline.software.stack import Stack
 from ridgeline.study.generation.batching import StepPrice, StepWork
 from ridgeline.workload import numerics
@@ -98,6 +98,7 @@ class StepPrices:
     two_batches: bool = False
     _rows: dict[tuple[int, bool], RowPrice] = field(default_factory=dict)
     _attention: dict[tuple[int, int, int], StepPrice] = field(default_factory=dict)
+    _templates: dict[bool, dict[_AttentionOp, int]] = field(default_factory=dict)
     memory_bytes: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -152,6 +153,12 @@ class StepPrices:
         events = of_rows.energy_j + math.fsum(part.energy_j for part in parts)
         return StepPrice(time_s + self.stack.host.step_wait, events * self.plan.pipeline)
 
+    @cached_property
+    def peak_flops(self) -> float:
+        """Dense peak of all devices of the replica, of the format that most products are in."""
+        lowered = self.played(1, 1, _SHORT).lowered
+        return matrix_peak(lowered, self.cluster.device) * self.plan.devices
+
     # Rows
 
     def rows(self, count: int, *, decodes: bool) -> RowPrice:
@@ -185,6 +192,7 @@ class StepPrices:
             for i in attends
         )
         memory = memory_account(timeline)
+        self._templates.setdefault(decodes, _templates(lowered.graph))
         for name, size in memory.items():
             self.memory_bytes[name] = max(size, self.memory_bytes.get(name, 0))
         waits = account["exposed_communication"]
@@ -193,10 +201,15 @@ class StepPrices:
 
     # Attention
 
-    @cached_property
-    def templates(self) -> dict[_AttentionOp, int]:
-        """Kinds of attention on a device, and how many layers have each."""
-        return _templates(self.played(1, 1, _SHORT).lowered.graph)
+    def templates(self, *, decodes: bool) -> dict[_AttentionOp, int]:
+        """Return the kinds of attention on a device, and how many layers have each.
+
+        Latent vectors are attended to as they are in decode alone; prefill forms keys and values.
+        """
+        if decodes not in self._templates:
+            step = (1, 1, _SHORT) if decodes else (1, 2, 0)
+            self._templates[decodes] = _templates(self.played(*step).lowered.graph)
+        return self._templates[decodes]
 
     def attention(self, sequences: int, new: int, keys: int) -> StepPrice:
         """Return what attention of equal sequences takes in all layers, on one rank's devices.
@@ -220,7 +233,7 @@ class StepPrices:
         key = (sequences, new, context)
         if key not in self._attention:
             time_s = energy_j = 0.0
-            for template, count in self.templates.items():
+            for template, count in self.templates(decodes=new == 1).items():
                 each = self._attend_once(template, *key)
                 time_s += count * each.time_s
                 energy_j += count * each.energy_j
