@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ridgeline.study.generation.batching import BatchingRules, StepPricer, StepWork
+from ridgeline.study.generation.batching import BatchingRules, GenerationWork, StepPricer
 from ridgeline.study.generation.lengths import GenerationRequest
 
 
@@ -95,7 +95,7 @@ def generate_slowly(
                     s.pages_for = s.done + 2
                     decoding.append(s)
         parts = [(s, n) for s, n in parts if any(s is t for t in inside)]
-        step = StepWork(
+        step = GenerationWork(
             np.array([s.done for s in decoding], np.int64),
             tuple((n, s.done) for s, n in parts),
         )

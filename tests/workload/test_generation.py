@@ -181,7 +181,7 @@ def test_every_decoder_generates(name: str) -> None:
 
 def test_what_cannot_generate_is_refused() -> None:
     step = GenerationStep(1, 64)
-    with pytest.raises(RidgelineError, match="family 'resnet'.*decoder alone"):
+    with pytest.raises(RidgelineError, match=r"family 'resnet'.*decoder alone"):
         generation_model(load_model("resnet50"), step)
-    with pytest.raises(RidgelineError, match="learned positions for 1024 tokens.*1025"):
+    with pytest.raises(RidgelineError, match=r"learned positions for 1024 tokens.*1025"):
         generation_model(load_model("gpt2"), GenerationStep(1, 1024))

@@ -12,8 +12,8 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.generation.batching import (
     BatchingRules,
     EngineRun,
+    GenerationWork,
     StepPrice,
-    StepWork,
     run_engine,
 )
 from ridgeline.study.generation.kv_capacity import KvLayout
@@ -28,7 +28,7 @@ class Linear:
     def __init__(self, fixed: float = 1e-3, row: float = 1e-5, key: float = 1e-7) -> None:
         self.fixed, self.row, self.key = fixed, row, key
 
-    def price(self, work: StepWork) -> StepPrice:
+    def price(self, work: GenerationWork) -> StepPrice:
         rows = len(work.decoding) + sum(new for new, _ in work.prefilled)
         keys = float(work.decoding.sum()) + sum(new * (old + new) for new, old in work.prefilled)
         time_s = self.fixed + self.row * rows + self.key * keys

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
 from ridgeline import Plan, generate, load_cluster, load_model
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.software.load import load_software
-from ridgeline.study.generation.batching import StepWork
+from ridgeline.study.generation.batching import GenerationWork
 from ridgeline.study.generation.generate import EngineOptions, generation_engine
 from ridgeline.study.generation.step_prices import StepPrices, grid_around
 from ridgeline.workload.model import Model
@@ -26,8 +28,8 @@ def prices(
     return StepPrices(model, load_cluster(cluster), Plan(**fields), stack, library=library)
 
 
-def work(decoding: list[int], *prefilled: tuple[int, int]) -> StepWork:
-    return StepWork(np.array(decoding, np.int64), prefilled)
+def work(decoding: list[int], *prefilled: tuple[int, int]) -> GenerationWork:
+    return GenerationWork(np.array(decoding, np.int64), prefilled)
 
 
 CASES = [
@@ -90,7 +92,7 @@ def test_longer_contexts_and_fuller_batches_never_take_less() -> None:
         times = [of.price(work([context] * 32)).time_s for context in contexts]
         assert times == sorted(times)
     times = [of.price(work([777] * n)).time_s for n in (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144)]
-    assert all(b >= 0.98 * a for a, b in zip(times, times[1:], strict=False))
+    assert all(b >= 0.98 * a for a, b in pairwise(times))
 
 
 def test_windows_bound_what_a_context_costs() -> None:
@@ -169,5 +171,5 @@ def test_what_does_not_fit_and_mistakes_of_options() -> None:
         generate("llama3.2-1b", "dgx-h100", rate=-1.0)
     with pytest.raises(ConfigError, match="--memory-share"):
         generate("llama3.2-1b", "dgx-h100", options=EngineOptions(memory_share=1.5))
-    with pytest.raises(RidgelineError, match="no room|has room for a sequence"):
+    with pytest.raises(RidgelineError, match="has room for a sequence"):
         generate("llama3.2-1b", "dgx-h100", lengths="9000000/10")

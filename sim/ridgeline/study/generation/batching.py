@@ -31,7 +31,7 @@ Sizes = NDArray[np.float64]
 _ROUNDING = 1e-12
 
 
-class StepWork(NamedTuple):
+class GenerationWork(NamedTuple):
     """What one step computes.
 
     Attributes
@@ -56,7 +56,7 @@ class StepPrice(NamedTuple):
 class StepPricer(Protocol):
     """Prices the steps of an engine."""
 
-    def price(self, work: StepWork) -> StepPrice:
+    def price(self, work: GenerationWork) -> StepPrice:
         """Return time and energy of a step."""
         ...
 
@@ -237,7 +237,7 @@ class _Engine:
                 held = set(self.running)  # some may have given up their pages
                 prefilled = [(number, part) for number, part in prefilled if number in held]
             price = self.pricer.price(
-                StepWork(
+                GenerationWork(
                     self.length[decoding],
                     tuple((part, int(self.length[number])) for number, part in prefilled),
                 )

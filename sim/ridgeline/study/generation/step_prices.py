@@ -29,7 +29,7 @@ from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.accounting import energy_account, memory_account, time_account
 from ridgeline.simulation import PlayedStep, matrix_peak, play_step, shared_topology
 from ridgeline.software.stack import Stack
-from ridgeline.study.generation.batching import StepPrice, StepWork
+from ridgeline.study.generation.batching import GenerationWork, StepPrice
 from ridgeline.workload import numerics
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.generation import generation_model, learned_positions
@@ -129,7 +129,7 @@ class StepPrices:
         plan = self.plan.model_copy(update={**fields, "forward_only": True})
         return play_step(model, self.cluster, plan, self.stack, topology=self.topology)
 
-    def price(self, work: StepWork) -> StepPrice:
+    def price(self, work: GenerationWork) -> StepPrice:
         """Return what a step takes: of all ranks, which share its sequences evenly."""
         decoding, prefilled = work
         shares = self.ranks * self.plan.pipeline

@@ -16,6 +16,7 @@ from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.plan.text import plan_fields
 from ridgeline.study.generation.generate import EngineOptions, GenerationResult, generate
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
+from ridgeline.study.validate.predicted_interval import stated
 from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.graph import Role
 
@@ -83,6 +84,7 @@ def _one(row: MeasuredRow) -> Outcome:
         device=row.text("device"),
         format=said["precision"],
         kind=quantity.partition(".")[0],
+        **stated("generation", predicted, device=result.engine.prices.cluster.device),
     )
 
 
