@@ -17,7 +17,7 @@ import numpy as np
 from ridgeline.network import Flows, PacketNetwork, Topology, collective, from_text
 from ridgeline.network.loggp_bsp_costs import LogGP
 from ridgeline.network.packets import play_packets
-from ridgeline.network.topology import Drawing, LinkKind
+from ridgeline.network.topology import LinkKind, TopologyBuilder
 from ridgeline.network.traffic import flow_loads, flow_times, make_flows
 
 SIMGRID_FLOWS_PER_S, ASTRASIM_S, ASTRASIM_MB = 1740.0, 10.93, 356.0
@@ -25,7 +25,7 @@ SIMGRID_FLOWS_PER_S, ASTRASIM_S, ASTRASIM_MB = 1740.0, 10.93, 356.0
 
 def two_levels(hosts: int, per_leaf: int) -> Topology:
     """A fat tree of two levels without oversubscription, 12.5 GB/s, no latency."""
-    drawing, link = Drawing(), LinkKind("link", 12.5e9, 0.0, 0.0)
+    drawing, link = TopologyBuilder(), LinkKind("link", 12.5e9, 0.0, 0.0)
     ends = [drawing.vertex(f"host{i}", "device") for i in range(hosts)]
     leaves = [drawing.vertex(f"leaf{i}", "switch") for i in range(hosts // per_leaf)]
     spines = [drawing.vertex(f"spine{i}", "switch") for i in range(per_leaf)]

@@ -39,7 +39,7 @@ from ridgeline.kernels.spatial.nest import (
     TemporalLoop,
     nest_of,
 )
-from ridgeline.kernels.spatial.search import FoundLayout, best_layout, evaluate
+from ridgeline.kernels.spatial.search import LayoutResult, best_layout, evaluate
 from ridgeline.workload.graph import Conv, Gemm
 
 FLOWS = sorted(DATAFLOWS)
@@ -126,7 +126,7 @@ def every_layout(nest: ConvolutionNest, elements: Elements) -> Iterator[SpatialL
                             yield layout
 
 
-def brute_force(nest: ConvolutionNest, elements: Elements) -> tuple[FoundLayout | None, int]:
+def brute_force(nest: ConvolutionNest, elements: Elements) -> tuple[LayoutResult | None, int]:
     """The best of all layouts, each of them counted; how many there are."""
     best, seen = None, 0
     for layout in every_layout(nest, elements):
@@ -137,7 +137,7 @@ def brute_force(nest: ConvolutionNest, elements: Elements) -> tuple[FoundLayout 
     return best, seen
 
 
-def searched(nest: ConvolutionNest, elements: Elements) -> FoundLayout | None:
+def searched(nest: ConvolutionNest, elements: Elements) -> LayoutResult | None:
     try:
         return best_layout.__wrapped__(nest, elements)
     except RidgelineError:

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from ridgeline.study.csv_file import read_csv
 from ridgeline.study.validate import gemm, measured
 from ridgeline.study.validate.call_starts import HOST_SLOWDOWN
-from ridgeline.study.validate.measured import LeastTimes, PricedRow
+from ridgeline.study.validate.measured import KernelTimeBounds, PricedRow
 from ridgeline.study.validate.product_ways import FILE, ProductWay, product_way
 from ridgeline.study.validate.rows import MAX_BYTES, SHIPPED, read_rows
 
@@ -144,12 +144,15 @@ def _terms(made: PricedRow) -> tuple[float, ...]:
     known, k = made.call.least, int(made.row.values["k"])
     long_s = 1e3  # of a row, so that bytes are less
     first, second = (
-        LeastTimes(known.rows, times * long_s).more_of_rows_s(graph, device) for times in (1, 2)
+        KernelTimeBounds(known.rows, times * long_s).more_of_rows_s(graph, device)
+        for times in (1, 2)
     )
     rows = (second - first) / long_s
     bytes_s = rows * long_s - first
-    numbers = LeastTimes(known.rows, number_s=k * long_s).more_of_rows_s(graph, device) + bytes_s
-    sums = LeastTimes(sum_s=float(k), blocks=known.blocks).sums_s(graph, device)
+    numbers = (
+        KernelTimeBounds(known.rows, number_s=k * long_s).more_of_rows_s(graph, device) + bytes_s
+    )
+    sums = KernelTimeBounds(sum_s=float(k), blocks=known.blocks).sums_s(graph, device)
     block = replace(known, sum_s=0.0, share=1.0).sums_s(graph, device)
     return (
         made.price.time_s, bytes_s, rows, numbers / long_s, sums, block, start.device_s,

@@ -5,15 +5,18 @@
 
 Random mutants are those of cosmic-ray's operators (https://cosmic-ray.readthedocs.io), which has to
 be installed: ``make mutate``. Every mutant is run in a copy of the checkout, with the test files
-that import its module, or else what imports that, the nearest first. A mutant that no test notices
-survives; so do those that compute the same, which only a reader can tell. Kernels are compiled anew
-for each mutant: about a minute each.
+that import its module, or else what imports that, the nearest first. All of them are first run
+once without a mutant: they have to pass, and compiled code is kept from then on for all modules
+that do not import the mutant's. A mutant that no test notices survives. Only a reader can tell a
+mutant that computes the same; data/equivalent_mutants.yaml lists those, with the reason, and they
+do not count.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import difflib
 import os
 import random
 import shutil
@@ -27,10 +30,15 @@ from pathlib import Path
 
 from ruamel.yaml import YAML
 
+from ridgeline._jit import source_hash
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "sim" / "ridgeline"
 HAND_MADE = Path(__file__).parent / "data" / "mutants.yaml"
+EQUIVALENT = Path(__file__).parent / "data" / "equivalent_mutants.yaml"
 ROOMS = ("kernels", "hardware", "parallel/memory", "network")
+SHOWN = ("tests/docs", "tests/notebooks", "tests/cli", "tests/study/test_reproduce")
+"""Tests of what pages and examples show: they pass through everything, and take minutes."""
 MOST_FILES = 12
 LIMIT_S = 600.0
 _PAIRS = {
@@ -59,6 +67,16 @@ class Mutant:
     source: str
     """The whole file, changed."""
     tests: tuple[str, ...]
+
+    def lines(self) -> tuple[str, str]:
+        """Return the lines that differ, as they are and as they become, without margins."""
+        before = (ROOT / self.path).read_text("utf-8").splitlines()
+        differing = list(difflib.ndiff(before, self.source.splitlines()))
+        old, new = (
+            " ".join(line[2:].strip() for line in differing if line.startswith(mark))
+            for mark in ("- ", "+ ")
+        )
+        return old, new
 
 
 def hand_made(path: Path = HAND_MADE) -> Iterator[Mutant]:
@@ -92,26 +110,51 @@ def sampled(rooms: Sequence[str], count: int, seed: int) -> Iterator[Mutant]:
         yield Mutant(where, line, name, changed, tuple(reached(path)[:MOST_FILES]))
 
 
-def tests_by_distance() -> Callable[[Path], list[str]]:
-    """Return what lists the test files that reach a module, those with the shortest way first."""
-    paths = [*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("test_*.py")]
+def equivalent(path: Path = EQUIVALENT) -> dict[tuple[str, str, str], str]:
+    """Read why mutants compute the same, by file, the line as it is and as it becomes."""
+    listed = YAML(typ="safe").load(path)
+    return {(one["file"], one["line"], one["becomes"]): one["why"] for one in listed}
+
+
+def importers() -> dict[Path, set[Path]]:
+    """Return the files of the package and its tests that import each of them."""
+    paths = [*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]
     named = {_module(path): path for path in paths}
     imported_by: dict[Path, set[Path]] = {path: set() for path in paths}
     for path in paths:
         for name in _imported(path):
             if name in named:
                 imported_by[named[name]].add(path)
+    for path, users in imported_by.items():
+        folder = path.with_name("__init__.py")
+        if not users and folder in imported_by:  # a plugin, found by import of its folder
+            users.add(folder)
+    return imported_by
+
+
+def tests_by_distance() -> Callable[[Path], list[str]]:
+    """Return what lists the test files that reach a module.
+
+    Those that import it come first, then those of its room, and of its folder, the nearest first.
+    """
+    imported_by = importers()
 
     def reached(module: Path) -> list[str]:
-        known, border, found = {module}, {module}, list[str]()
+        known, border, distance = {module}, {module}, 0
+        room, near = module.relative_to(PACKAGE).parts[0], module.parent.name
+        found: list[tuple[bool, bool, bool, int, int, str]] = []
         while border:
-            border = {user for one in border for user in imported_by[one]} - known
+            border, distance = (
+                {user for one in border for user in imported_by[one]} - known,
+                distance + 1,
+            )
             known |= border
-            files = [path for path in border if path.name.startswith("test_")]
-            near = module.parent.name
-            files.sort(key=lambda path: (near not in path.parts, path.stat().st_size, path))
-            found += [str(path.relative_to(ROOT)) for path in files]
-        return found
+            for path in border:
+                name = str(path.relative_to(ROOT))
+                if path.name.startswith("test_") and not name.startswith(SHOWN):
+                    order = distance > 1, room not in path.parts, near not in path.parts
+                    found.append((*order, distance, path.stat().st_size, name))
+        return [name for *_, name in sorted(found)]
 
     return reached
 
@@ -131,31 +174,70 @@ def _imported(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def run(mutant: Mutant, copy: Path) -> tuple[str, float]:
-    """Run the tests of a mutant in a copy; return killed, survived or no test, and seconds."""
-    if not mutant.tests:
-        return "no test", 0.0
-    path = copy / mutant.path
-    before, began = path.read_text("utf-8"), time.perf_counter()
-    path.write_text(mutant.source, "utf-8")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(copy / "sim"),
-        "RIDGELINE_CACHE_DIR": str(copy / "cache"),
-        "PYTHONDONTWRITEBYTECODE": "1",
-    }
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *mutant.tests]
-    try:
+class Checkout:
+    """A copy of the checkout in which tests run, with the code that they have compiled."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._importers = importers()
+        self._package = root / PACKAGE.relative_to(ROOT)
+        self._as_it_is = source_hash(self._package)
+
+    def passes(self, tests: Sequence[str], limit_s: float | None = None) -> bool:
+        """Run test files until one fails; say whether none does, within limit_s."""
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.root / "sim"),
+            "RIDGELINE_CACHE_DIR": str(self.root / "cache"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
         done = subprocess.run(
-            command, cwd=copy, env=environment, capture_output=True, timeout=LIMIT_S, check=False
+            [*command, "-m", "not slow and not thorough", *tests],
+            cwd=self.root,
+            env=environment,
+            capture_output=True,
+            timeout=limit_s,
+            check=False,
         )
-        found = "survived" if done.returncode == 0 else "killed"
-    except subprocess.TimeoutExpired:
-        found = "killed"  # it does not end
-    finally:
-        path.write_text(before, "utf-8")
-        shutil.rmtree(copy / "cache", ignore_errors=True)
-    return found, time.perf_counter() - began
+        return done.returncode == 0
+
+    def run(self, mutant: Mutant) -> str:
+        """Run the tests of a mutant; return killed, survived or no test."""
+        if not mutant.tests:
+            return "no test"
+        path = self.root / mutant.path
+        before, times = path.read_text("utf-8"), path.stat()
+        path.write_text(mutant.source, "utf-8")
+        kept = self._keep_compiled(mutant)
+        try:
+            return "survived" if self.passes(mutant.tests, LIMIT_S) else "killed"
+        except subprocess.TimeoutExpired:
+            return "killed"  # it does not end
+        finally:
+            path.write_text(before, "utf-8")
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # numba compares it
+            for folder in kept:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def _keep_compiled(self, mutant: Mutant) -> list[Path]:
+        """Copy compiled code to where the mutant looks for it, but for what imports its module."""
+        changed, name = source_hash(self._package), f"numba-*-{self._as_it_is}"
+        if changed == self._as_it_is:  # the module lies in no folder with kernels
+            return []
+        known, border = {ROOT / mutant.path}, {ROOT / mutant.path}
+        while border:
+            border = {user for one in border for user in self._importers[one]} - known
+            known |= border
+        folders = []
+        for compiled in self.root.glob(f"cache/tests/*/{name}"):
+            folder = compiled.with_name(compiled.name.replace(str(self._as_it_is), str(changed)))
+            shutil.copytree(compiled, folder)
+            for path in known:  # numba: FOLDER_hash/MODULE.function-line.version.nbi
+                for index in folder.glob(f"{path.parent.name}_*/{path.stem}.*.nbi"):
+                    index.unlink()
+            folders.append(folder)
+        return folders
 
 
 def copied(folder: Path) -> Path:
@@ -170,21 +252,28 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--sample", type=int, help="random mutants (default: the hand-made ones)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rooms", nargs="+", default=ROOMS, help="folders of the package")
+    parser.add_argument("--skip", type=int, default=0, help="leave out so many of the first")
     options = parser.parse_args(arguments)
-    mutants = (
+    mutants = list(
         sampled(options.rooms, options.sample, options.seed) if options.sample else hand_made()
-    )
-    results = []
+    )[options.skip :]
+    lines = [mutant.lines() for mutant in mutants]
+    same, results = equivalent(), []
     with tempfile.TemporaryDirectory() as folder:
-        copy = copied(Path(folder))
-        for mutant in mutants:
-            found, seconds = run(mutant, copy)
+        checkout = Checkout(copied(Path(folder)))
+        if not checkout.passes(sorted({test for mutant in mutants for test in mutant.tests})):
+            raise SystemExit("tests fail without a mutant")
+        for mutant, (old, new) in zip(mutants, lines, strict=True):
+            began = time.perf_counter()
+            found = "the same" if (mutant.path, old, new) in same else checkout.run(mutant)
             results.append(found)
-            where = f"{mutant.path}:{mutant.line}"
-            print(f"{found:8} {seconds:5.0f} s  {where}  {mutant.change}", flush=True)
-    killed = results.count("killed")
-    print(f"{killed} of {len(results)} killed ({killed / len(results):.0%})")
-    return int(killed < len(results) and not options.sample)
+            seconds = time.perf_counter() - began
+            print(f"{found:8} {seconds:4.0f} s  {mutant.path}:{mutant.line}  {mutant.change}")
+            print(f"    - {old}\n    + {new}", flush=True)
+    counted = [found for found in results if found != "the same"]
+    killed = counted.count("killed")
+    print(f"{killed} of {len(counted)} killed ({killed / len(counted):.0%})")
+    return int(killed < len(counted) and not options.sample)
 
 
 if __name__ == "__main__":

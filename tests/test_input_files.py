@@ -12,14 +12,15 @@ from json_schema import mistakes
 from ridgeline.cli import execute
 from ridgeline.config import read_yaml
 from ridgeline.errors import ConfigError
-from ridgeline.input_files import INPUT_KINDS, kind_of, kind_of_document
+from ridgeline.input_files import INPUT_KINDS, kind_of, kind_of_document, named
 from ridgeline.report.json_schemas import schema_of_kind
 
 ROOT = Path(__file__).parents[1]
 FILES = [
     *(ROOT / "models").rglob("*.yaml"),
     *(path for path in (ROOT / "hwconfigs").glob("*/*.yaml") if path.parent.name != "templates"),
-    *(path for path in (ROOT / "docs" / "examples").glob("*.yaml")),
+    *(ROOT / "docs" / "examples").glob("*.yaml"),
+    *(ROOT / "docs" / "examples" / "jobs").glob("*.yaml"),
 ]
 SHIPPED = {path: read_yaml(path) for path in sorted(FILES)}
 
@@ -41,6 +42,9 @@ def test_every_file_is_valid_by_its_json_schema(kind: str) -> None:
             assert mistakes(schema, document.data, schema) == [], path
             wrong = {**document.data, "no-such-field": 1}
             assert mistakes(schema, wrong, schema), path
+            for field in ("kind", "name"):
+                bare = {key: of for key, of in document.data.items() if key != field}
+                assert mistakes(schema, bare, schema), path
 
 
 def test_a_model_is_checked_by_its_family() -> None:
@@ -68,17 +72,33 @@ def test_what_is_wrong_with_a_kind_is_said(tmp_path: Path) -> None:
     for text, said in (
         (
             "kind: devise\nname: x\n",
-            r"x\.yaml:1:1: kind: no kind of file is 'devise'; did you mean",
+            r"x\.yaml:1:1: kind: expected 'kind: model', .*found 'devise'; did you mean 'device'",
         ),
-        ("name: x\n", r"x\.yaml:1:1: the field 'kind' is missing \(known: model, device"),
+        ("name: x\n", r"x\.yaml:1:1: the field 'kind' is missing: add the line 'kind: model', "),
     ):
         (tmp_path / "x.yaml").write_text(text)
         with pytest.raises(ConfigError, match=said):
             rl.load(tmp_path / "x.yaml")
-    (tmp_path / "old.yaml").write_text("family: mlp\n")  # as models were written
-    assert kind_of(str(tmp_path / "old.yaml")) == "model"
     with pytest.raises(ConfigError, match="nothing is called 'resnet5'; did you mean 'resnet50'"):
         rl.load("resnet5")
+
+
+@pytest.mark.parametrize("kind", INPUT_KINDS)
+@pytest.mark.parametrize("field", ["kind", "name"])
+def test_a_file_without_a_kind_or_a_name_is_told_which_line_to_add(
+    kind: str, field: str, tmp_path: Path
+) -> None:
+    shipped = next(path for path, of in SHIPPED.items() if of.data["kind"] == kind)
+    lines = shipped.read_text("utf-8").splitlines()
+    bare = tmp_path / "mine.yaml"
+    bare.write_text("\n".join(line for line in lines if not line.startswith(f"{field}:")), "utf-8")
+    added = {"kind": f"kind: {kind}", "name": "name: mine"}[field]
+    said = rf"mine\.yaml:\d+:1: the field '{field}' is missing: add .*'{added}'"
+    for load in (rl.load, named(INPUT_KINDS[kind].loader)):
+        with pytest.raises(ConfigError, match=said):
+            load(str(bare))
+    bare.write_text(f"{added}\n{bare.read_text('utf-8')}", "utf-8")
+    assert kind_of(str(bare)) == kind
 
 
 def test_the_command_line_prints_schemas(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,6 +29,8 @@ def test_the_nearest_tests_come_first() -> None:
 def test_a_bug_is_killed_and_a_comment_survives(tmp_path: Path) -> None:
     bug = next(one for one in mutate.hand_made() if one.change.startswith("the longest part"))
     comment = dataclasses.replace(bug, source=(mutate.ROOT / bug.path).read_text("utf-8") + "# !\n")
-    copy = mutate.copied(tmp_path)
-    assert [mutate.run(mutant, copy)[0] for mutant in (bug, comment)] == ["killed", "survived"]
-    assert (copy / bug.path).read_bytes() == (mutate.ROOT / bug.path).read_bytes()
+    checkout = mutate.Checkout(mutate.copied(tmp_path))
+    assert checkout.passes(bug.tests)
+    assert [checkout.run(mutant) for mutant in (bug, comment)] == ["killed", "survived"]
+    path = checkout.root / bug.path
+    assert path.read_bytes() == (mutate.ROOT / bug.path).read_bytes()

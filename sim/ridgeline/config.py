@@ -154,6 +154,31 @@ def parse_yaml(text: str, file: str) -> Document:
     return Document(file, data, reader.places)
 
 
+def check_kind(document: Document, *allowed: str) -> str:
+    """Return what ``kind:`` of a file says, which is one of `allowed`.
+
+    Raises
+    ------
+    ConfigError
+        If the file is no mapping, has no ``kind`` or ``name``, or another kind; says which line to
+        add.
+    """
+    if not isinstance(document.data, dict):
+        raise document.error(f"expected a mapping of fields, found {short(document.data)}")
+    found = document.data.get("kind")
+    lines = [f"'kind: {kind}'" for kind in allowed]
+    expected = ", ".join([*lines[:-2], " or ".join(lines[-2:])])
+    if found is None:
+        raise document.error(f"the field 'kind' is missing: add the line {expected}")
+    if found not in allowed:
+        close = nearest(str(found), allowed, cutoff=0.7)
+        raise document.error(f"expected {expected}, found {short(found)}{close}", ("kind",))
+    if "name" not in document.data:
+        own = f"name: {Path(document.file).stem}"
+        raise document.error(f"the field 'name' is missing: add a line such as {own!r}")
+    return str(found)
+
+
 def validate(document: Document, schema: type[Schema]) -> Schema:
     """Check a document against a schema; the error names line, field and what is allowed."""
     if not isinstance(document.data, dict):

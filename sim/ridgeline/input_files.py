@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ridgeline import catalog
-from ridgeline.config import Document, read_yaml
+from ridgeline.config import Document, check_kind, read_yaml
 from ridgeline.errors import ConfigError, nearest
 
 
@@ -90,22 +90,8 @@ def kind_of(name: str) -> str:
 
 
 def kind_of_document(document: Document) -> str:
-    """Return what ``kind:`` of a file says; a file with a family and without a kind is a model.
-
-    Raises
-    ------
-    ConfigError
-        If it says nothing, or no kind that is known.
-    """
-    data = document.data if isinstance(document.data, dict) else {}
-    kind = data.get("kind", "model" if "family" in data else None)
-    known = ", ".join(INPUT_KINDS)
-    if kind is None:
-        raise document.error(f"the field 'kind' is missing (known: {known})")
-    if not isinstance(kind, str) or kind not in INPUT_KINDS:
-        near = nearest(kind, INPUT_KINDS) if isinstance(kind, str) else ""
-        raise document.error(f"no kind of file is {kind!r}{near} (known: {known})", ("kind",))
-    return kind
+    """Return what ``kind:`` of a file says, in `INPUT_KINDS`, or raise ConfigError."""
+    return check_kind(document, *INPUT_KINDS)
 
 
 def named(place: str) -> Any:

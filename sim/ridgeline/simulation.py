@@ -25,6 +25,7 @@ from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.plan.programmed import programmed
 from ridgeline.parallel.plan.resolved import ResolvedPlan, resolved
 from ridgeline.parallel.plan.stack_choice import check_stack, choose_stack
+from ridgeline.parallel.plan.update_rule import update_rule
 from ridgeline.parallel.slow_ranks import with_slow_ranks
 from ridgeline.report.accounting import (
     energy_account,
@@ -37,7 +38,6 @@ from ridgeline.report.accounting import (
 from ridgeline.report.physical_bounds import check_ledger
 from ridgeline.report.result import Details, Result
 from ridgeline.software.stack import Stack
-from ridgeline.workload import optimizers
 from ridgeline.workload.execution import Execution
 from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph
@@ -262,7 +262,7 @@ def _played(
     )
 
 
-class PlayedStep(NamedTuple):
+class SimulatedStep(NamedTuple):
     """A training step that the engine has played.
 
     Attributes
@@ -289,7 +289,7 @@ def play_step(
     topology: Topology | None = None,
     fold: bool = True,
     reference: bool = False,
-) -> PlayedStep:
+) -> SimulatedStep:
     """Lower and play one training step; `simulate` makes an account of it.
 
     Parameters
@@ -308,7 +308,7 @@ def play_step(
     precision = run.precision or default_precision(model.network.precision, cluster.device)
     run = run.model_copy(update={"precision": precision})
     check_stack(run.stack, model, cluster, run)
-    optimizer = None if run.optimizer is None else optimizers.find(run.optimizer)
+    optimizer = update_rule(run, model)
     wide = run.widest()
     network = programmed(model, run.stack.kernels, cluster.device.year)
     graph = (
@@ -342,7 +342,7 @@ def play_step(
         from ridgeline.parallel.fitting_cut import that_fits
 
         found = that_fits(found, wide, cluster.device, played)
-    return PlayedStep(run, network, graph, *found)
+    return SimulatedStep(run, network, graph, *found)
 
 
 def _fed(result: Result, dataset: str | DataSet) -> Result:

@@ -63,11 +63,11 @@ def test_names_in_a_file_are_looked_up_when_it_is_read(
     field: str, value: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "net.yaml"
-    head = "family: mlp\ntitle: t\ncitation: c\ninputs: 10\nwidths: [10]\n"
+    head = "kind: model\nname: net\nfamily: mlp\ntitle: t\ncitation: c\ninputs: 10\nwidths: [10]\n"
     path.write_text(f"{head}{field}: {value}\n", encoding="utf-8")
     assert execute(["show", str(path)]) == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"ridgeline: {path}:6:1: {field}: ")
+    assert err.startswith(f"ridgeline: {path}:8:1: {field}: ")
     assert message in err
 
 

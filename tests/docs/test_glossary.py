@@ -32,7 +32,7 @@ MECHANISMS = {
     "FSDP gathers": ("parallel/emit/zero.py", "gather"),
     "allocator, rounding": ("parallel/memory/allocator.py", "512"),
     "gradient buckets": ("parallel/emit/buckets.py", "bucket"),
-    "sharding axes": ("workload/sharding_axes.py", "class Signature"),
+    "sharding axes": ("workload/sharding_axes.py", "class OpAxes"),
     "op kind": ("workload/ops/", "op_kind"),
     "ring attention": ("parallel/sharding/ring_attention.py", "def"),
     "halo": ("parallel/sharding/halo.py", "def halo_rows"),

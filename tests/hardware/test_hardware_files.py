@@ -229,11 +229,11 @@ def test_a_bomb_is_refused(tmp_path: Path) -> None:
 
 def test_one_kind_is_not_taken_for_another(tmp_path: Path) -> None:
     write(tmp_path)
-    with pytest.raises(ConfigError, match="expected kind: device; found 'node'"):
+    with pytest.raises(ConfigError, match="expected 'kind: device', found 'node'"):
         load_device(str(tmp_path / "node.yaml"))
-    with pytest.raises(ConfigError, match="expected kind: energy-table"):
+    with pytest.raises(ConfigError, match="expected 'kind: energy-table'"):
         load_energy_table(str(tmp_path / "node.yaml"))
-    with pytest.raises(ConfigError, match="expected kind: cluster or node or device"):
+    with pytest.raises(ConfigError, match="'kind: cluster', 'kind: node' or 'kind: device', found"):
         load_cluster(str(tmp_path / "energy.yaml"))
 
 

@@ -13,7 +13,7 @@ from ridgeline.errors import ConfigError
 from ridgeline.hardware import load_device
 from ridgeline.kernels.mapping.axes import dims_of
 from ridgeline.kernels.mapping.device import machine_of
-from ridgeline.kernels.mapping.explicit_evaluation import PlayedMapping
+from ridgeline.kernels.mapping.explicit_evaluation import EvaluatedMapping
 from ridgeline.kernels.mapping.mapper import goal_of
 from ridgeline.kernels.mapping.mapping import LevelLoops, Mapping, TileLoop
 from ridgeline.kernels.mapping.nest import nest_of
@@ -87,7 +87,7 @@ def test_no_mapping_takes_less_than_its_bound(data: st.DataObject) -> None:
     mapping = Mapping(
         (LevelLoops("hbm", tuple(TileLoop(*one) for one in far)), LevelLoops("vmem", near))
     )
-    played = PlayedMapping(nest, mapping, machine, dims_of(loops, Pass.FORWARD), goal_of("time"))
+    played = EvaluatedMapping(nest, mapping, machine, dims_of(loops, Pass.FORWARD), goal_of("time"))
     assert 0 < played.bound_s() <= played.found()[TIME] * (1 + 1e-9)
 
 

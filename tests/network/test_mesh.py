@@ -26,7 +26,7 @@ from ridgeline.network.schedule import closed_form_time_s
 from ridgeline.network.topology_metrics import bisection_bandwidth, diameter, measure
 from ridgeline.network.traffic import flow_times, make_flows
 from ridgeline.parallel.comm.collective_selection import best_schedule
-from ridgeline.parallel.comm.placement import Lying
+from ridgeline.parallel.comm.placement import RankPlacement
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.plan.resolved import NEUTRAL
 from ridgeline.simulation import simulate
@@ -185,7 +185,7 @@ def test_flows_of_all_to_all_pass_the_middle() -> None:
 
 
 def test_a_way_back_on_a_line_is_not_a_way_round() -> None:
-    lying = Lying.of(from_cluster(pod(4, 4), 16))
+    lying = RankPlacement.of(from_cluster(pod(4, 4), 16))
     on, back = lying.way(np.array([3, 0]), np.array([0, 1])).T.tolist()
     assert on == [0, -3]
     assert back == [0, 1]

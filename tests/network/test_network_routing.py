@@ -10,7 +10,7 @@ from network_machines import cluster, dgx1, node, single, switched
 from ridgeline.errors import RidgelineError
 from ridgeline.network import Topology, from_cluster, from_text
 from ridgeline.network.routing import route
-from ridgeline.network.topology import Drawing, LinkKind
+from ridgeline.network.topology import LinkKind, TopologyBuilder
 
 
 def check_route(topology: Topology, source: int, target: int) -> tuple[int, ...]:
@@ -47,7 +47,7 @@ def best_by_enumeration(topology: Topology, source: int, target: int) -> tuple[i
 @st.composite
 def drawings(draw: st.DrawFn) -> Topology:
     n = draw(st.integers(2, 7))
-    drawing = Drawing()
+    drawing = TopologyBuilder()
     names = st.sampled_from(["device", "switch", "host", "nic"])
     kinds = ["device", "device", *(draw(names) for _ in range(n - 2))]
     for i, kind in enumerate(kinds):

@@ -27,7 +27,7 @@ from ridgeline.network.multipath import (
     sprayed_loads,
 )
 from ridgeline.network.routing import routes
-from ridgeline.network.topology import DEVICE, Drawing, LinkKind, Topology
+from ridgeline.network.topology import DEVICE, LinkKind, Topology, TopologyBuilder
 from ridgeline.network.traffic import Flows, flow_times, make_flows
 from ridgeline.network.transport import PRESETS, Transport, play_transport, transport_of
 from ridgeline.report.figures.completions import completion_curves
@@ -99,7 +99,7 @@ def test_all_that_is_sent_arrives_and_passes_each_link_of_its_way_once(name: str
 
 def random_tree(draw: np.random.Generator) -> Topology:
     """Draw hosts below switches below one, with links of random rates and latencies."""
-    drawing = Drawing()
+    drawing = TopologyBuilder()
     hosts = [drawing.vertex(f"host{i}", DEVICE) for i in range(6)]
     leaves = [drawing.vertex(f"leaf{i}", "switch") for i in range(3)]
     core = drawing.vertex("core", "switch")

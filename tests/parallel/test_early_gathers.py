@@ -20,6 +20,8 @@ from stacked import stacked
 
 LAYERS = 2
 TEXT = """
+kind: model
+name: small
 family: decoder
 title: Gathered
 citation: made for tests

@@ -22,6 +22,8 @@ FOLDER = Path(tempfile.mkdtemp())
 POD = str(write_pod(FOLDER))
 LAYERS = 2
 (FOLDER / "mixture.yaml").write_text("""
+kind: model
+name: small
 family: decoder
 title: Mixture
 citation: made for tests

@@ -26,6 +26,8 @@ from ridgeline.workload.graph import Graph, Pass, Role
 from stacked import stacked
 
 MIXTURE = """
+kind: model
+name: small
 family: decoder
 title: Mixture
 citation: made for tests

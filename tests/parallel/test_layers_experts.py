@@ -20,6 +20,8 @@ from ridgeline.workload.graph import Role
 from stacked import stacked
 
 MIXTURE = """
+kind: model
+name: small
 family: decoder
 title: Mixture
 citation: made for tests

@@ -31,6 +31,8 @@ FREE = {  # communication takes no time
     "node.collective_latency": "0 s",
 }
 CHAIN = """
+kind: model
+name: small
 family: mlp
 title: Chain
 citation: made for tests
@@ -238,6 +240,8 @@ def test_too_many_stages() -> None:
 
 
 MIXTURE = """
+kind: model
+name: small
 family: decoder
 title: Mixture
 citation: made for tests

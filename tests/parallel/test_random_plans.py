@@ -28,6 +28,8 @@ from stacked import stacked
 
 FOLDER = Path(tempfile.mkdtemp())
 DECODER = """
+kind: model
+name: small
 family: decoder
 title: Small
 citation: made for tests
@@ -42,6 +44,8 @@ positions: learned
 tied: true
 """
 MIXTURE = """
+kind: model
+name: small
 family: decoder
 title: Mixture
 citation: made for tests

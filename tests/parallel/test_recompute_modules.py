@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from test_recompute import SGD, assert_same_gradients, assert_well_formed
 import ridgeline as rl
 from oracles.graph_zoo import tiny
 from ridgeline.errors import ConfigError, RidgelineError
-from ridgeline.parallel.checkpointing.modules import MODULES, parse_modules
+from ridgeline.parallel.checkpointing.modules import MODULES, module_blocks, parse_modules
 from ridgeline.parallel.checkpointing.recompute import with_recompute
 from ridgeline.parallel.sharding.divide import ShardingSpec, divide
 from ridgeline.workload import load_model
@@ -82,6 +83,47 @@ def test_latent_up_projections_are_what_is_saved() -> None:
     assert keys_and_values <= saved / 4 <= 1.2 * keys_and_values
 
 
+_OF_TRANSFORMERS = {
+    "blocks.": "model.layers.", ".norm1": ".input_layernorm", ".norm2": ".post_attention_layernorm",
+    ".attention.query-norm": ".self_attn.q_a_layernorm",
+    ".attention.query-up": ".self_attn.q_b_proj",
+    ".attention.key-value-norm": ".self_attn.kv_a_layernorm",
+    ".attention.key-value-up": ".self_attn.kv_b_proj",
+    ".attention.query-down": ".self_attn.q_a_proj",
+    ".attention.key-value-down": ".self_attn.kv_a_proj_with_mqa",
+    ".attention.output": ".self_attn.o_proj", ".attention.add": ".add",
+    ".attention.join": ".self_attn.concat", ".attention.": ".self_attn.",
+    ".experts.router": ".mlp.gate", ".experts.shared": ".mlp.shared_experts",
+    ".experts.gate-up": ".mlp.experts.gate_up_proj", ".experts.": ".mlp.experts.",
+    ".feed-forward.add": ".add.2", ".feed-forward.": ".mlp.",
+}  # fmt: skip
+"""What layers of a network of transformers are called, by the beginnings of their names here."""
+
+
+def as_in_transformers(layer: str) -> str:
+    for ours, theirs in _OF_TRANSFORMERS.items():
+        layer = layer.replace(ours, theirs)
+    return layer
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_networks_of_other_names_have_the_same_modules(name: str) -> None:
+    graph = latent()
+    ops = tuple(replace(op, layer=as_in_transformers(op.layer)) for op in graph.ops)
+    found = module_blocks(graph, name)
+    assert found
+    assert module_blocks(replace(graph, ops=ops), name) == found
+
+
+def test_norms_behind_branches_and_of_heads_are_kept() -> None:
+    """Gemma's norms after a branch are added to the stream; those of heads are of attention."""
+    fields = {"layers": 2, "sequence": 8, "hidden": 16, "vocabulary": 32}
+    gemma = load_model("gemma2-2b", {**fields, "attention.heads": 2, "attention.kv_heads": 1})
+    graph = gemma.training(1, "bf16-mixed")
+    layers = {graph.ops[i].layer for block in module_blocks(graph, "layernorm") for i in block}
+    assert layers == {f"blocks.{n}.norm{k}" for n in range(2) for k in (1, 2)}
+
+
 def test_plans_name_modules_in_any_order() -> None:
     plan = rl.Plan(global_batch=8, recompute="moe_act+mla_up_proj")
     assert plan == rl.Plan(global_batch=8, recompute="mla_up_proj+moe_act")
@@ -90,7 +132,7 @@ def test_plans_name_modules_in_any_order() -> None:
         rl.Plan(global_batch=8, recompute="moe_acts")
     with pytest.raises(ConfigError, match="gpt2 has no mla_up_proj"):
         rl.simulate("gpt2", "v100-sxm2-16gb", rl.Plan(global_batch=8, recompute="mla_up_proj"))
-    with pytest.raises(RidgelineError, match="unknown mode 'ful'"):
+    with pytest.raises(RidgelineError, match=r"did you mean .full."):
         with_recompute(latent(), "ful")
 
 

@@ -21,6 +21,8 @@ from stacked import stacked
 
 LAYERS = 2
 TEXT = """
+kind: model
+name: small
 family: decoder
 title: Long
 citation: made for tests

@@ -18,6 +18,8 @@ from ridgeline.workload.ops.attention import OFF_DIAGONAL
 Array = npt.NDArray[np.float64]
 Held = dict[str, Any]
 TEXT = """
+kind: model
+name: small
 family: decoder
 title: Tiny
 citation: made for tests

@@ -17,6 +17,8 @@ from ridgeline.simulation import simulate
 from stacked import stacked
 
 TEXT = """
+kind: model
+name: small
 family: decoder
 title: Waiting
 citation: made for tests

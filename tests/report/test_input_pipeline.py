@@ -23,11 +23,12 @@ def test_every_data_set_loads_and_says_where_its_figures_come_from(name):
 
 def test_files_of_a_users_own_may_cite_nothing_and_results_say_so(tmp_path):
     (tmp_path / "data.yaml").write_text(
-        "title: Ours\nunit: sample\nstored: 100 kB\n"
+        "kind: dataset\nname: data\ntitle: Ours\nunit: sample\nstored: 100 kB\n"
         "decoded: {value: 600 kB, source: counted}\ndecoding: 1e7\n"
     )
     (tmp_path / "net.yaml").write_text(
-        "family: mlp\ntitle: Ours\ninputs: 784\nwidths: [64, 10]\nactivation: relu\n"
+        "kind: model\nname: net\nfamily: mlp\ntitle: Ours\n"
+        "inputs: 784\nwidths: [64, 10]\nactivation: relu\n"
     )
     plan = rl.Plan(global_batch=64, precision="fp32")
     result = rl.simulate(

@@ -17,7 +17,7 @@ from ridgeline.cli import execute
 from ridgeline.config import Document
 from ridgeline.kernels.spatial.machine import elements_of
 from ridgeline.kernels.spatial.nest import nest_of
-from ridgeline.kernels.spatial.search import FoundLayout, given_layout
+from ridgeline.kernels.spatial.search import LayoutResult, given_layout
 from ridgeline.study.import_design import Design
 from ridgeline.study.import_design.documents import DesignDocument
 from ridgeline.study.import_design.loops import (
@@ -66,7 +66,7 @@ mapping:
 """
 
 
-def counted(design: Design) -> FoundLayout:
+def counted(design: Design) -> LayoutResult:
     """Count the words of a design's only mapping."""
     device, (layer,) = design.device, design.layers
     assert device is not None

@@ -34,6 +34,8 @@ CASES = (
 )
 FAR = (("gpt2", "selene-a100", 96, 192), ("resnet18", "dgx1-v100-edr", 120, 240))
 LAYER = """
+kind: model
+name: small
 family: decoder
 title: Mixture
 citation: made for tests

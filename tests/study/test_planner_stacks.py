@@ -29,6 +29,8 @@ from ridgeline.workload.model import Model
 from stacked import PLAIN
 
 LAYER = """
+kind: model
+name: small
 family: decoder
 title: Mixture
 citation: made for tests

@@ -130,12 +130,20 @@ def test_every_weight_gets_one_gradient_and_one_update(case):
         assert gradient.format == weight.format
         assert gradient.shape[1:] == weight.shape[1:]
         assert gradient.role is Role.WEIGHT_GRADIENT
+        rule = OPTIMIZERS[dict(op.attrs)["rule"]]
         states = [graph.tensors[name] for name in op.inputs[2:]]
-        assert [t.shape for t in states] == list(optimizer.state_shapes(weight.shape).values())
-        kept = PRECISIONS[forward.precision].master
+        assert [t.shape for t in states] == list(rule.state_shapes(weight.shape).values())
+        kept = rule.format_of(weight.elements, PRECISIONS[forward.precision].master)
         assert all((t.format, t.role) == (kept, Role.STATE) for t in states)
-        assert op.outputs == (weight.name, *op.inputs[2:])
-        assert op.vector_flops == optimizer.flops_per_weight * gradient.elements
+        made, *after = op.outputs
+        assert tuple(after) == op.inputs[2:]
+        assert op.vector_flops == rule.flops(gradient.elements)
+        if rule.products:
+            (applied,) = (o for o in graph.ops if o.outputs == (weight.name,) and o is not op)
+            assert (applied.kind, applied.inputs[0]) == ("apply-update", weight.name)
+        else:
+            assert made == weight.name
+            assert rule.name in {optimizer.name, optimizer.otherwise}
 
 
 @settings(max_examples=100, deadline=None)
@@ -388,6 +396,7 @@ def test_every_kind_is_computed_by_the_interpreter():
     # What a ring of devices adds is played by tests/parallel/test_ring_data.py.
     only_traced.add("merge-attention")
     # Kernels of inference alone: sizes are held by tests/workload/test_kernel_graphs.py.
+    only_traced |= {"orthogonalise", "apply-update"}  # parts of updates, as "optimizer" is
     only_traced |= {"causal-conv1d", "delta-rule", "delta-rule-exchange", "delta-rule-step"}
     only_traced.add("scan-exchange")
     kinds = {kind for kind, _, _ in ops.flop_table()} - {"optimizer"} - only_traced

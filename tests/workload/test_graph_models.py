@@ -170,19 +170,13 @@ LENET = (catalog.root() / "models/lenet5.yaml").read_text()
 RESNET = (catalog.root() / "models/resnet18.yaml").read_text()
 
 
-def test_a_file_with_a_family_is_a_model(tmp_path) -> None:
-    path = tmp_path / "lenet5.yaml"
-    path.write_text(LENET.replace("kind: model\nname: lenet5\n", ""))
-    assert load_model(path).forward(2) == load_model("lenet5").forward(2)
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         (LENET.replace("family: sequential", "family: sequentiell"), "did you mean 'sequential'"),
         (LENET.replace("family: sequential\n", ""), "'family' must name a network family"),
         ("- 1\n", "expected a mapping of fields"),
-        (LENET.replace("kind: model", "kind: device"), "kind: expected 'model', found 'device'"),
+        (LENET.replace("kind: model", "kind: device"), "expected 'kind: model', found 'device'"),
         (LENET.replace("optimizer: sgd", "optimizer: adamm"), "did you mean 'adam'"),
         (LENET.replace("layer: conv", "layer: konv", 1), "konv"),
         (LENET.replace("filters: 6", "filter: 6"), "unknown field 'filter'"),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.number_options import Finite, Whole
 from ridgeline.cli.output import console, print_json
-from ridgeline.cli.whole import Finite, Whole
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ridgeline.cli.assignments import assignments
+from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json, print_quantity
 from ridgeline.cli.searched import with_device
 from ridgeline.cli.software import Software, one_stack
-from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
     from ridgeline.hardware.cluster import Cluster

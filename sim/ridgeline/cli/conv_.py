@@ -6,9 +6,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.number_options import Finite, Whole, pair
 from ridgeline.cli.ops import DeviceFields, device_with, print_op
 from ridgeline.cli.output import print_quantity
-from ridgeline.cli.whole import Finite, Whole, pair
 
 
 def conv_(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.number_options import Whole
 from ridgeline.cli.ops import DeviceFields, device_with
 from ridgeline.cli.output import console, print_json
-from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
     from ridgeline.hardware.device import Device

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.number_options import Finite, Whole
 from ridgeline.cli.ops import DeviceFields
-from ridgeline.cli.whole import Finite, Whole
 
 
 def gemm_(

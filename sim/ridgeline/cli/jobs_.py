@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
-from ridgeline.cli.whole import Whole
 from ridgeline.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from cyclopts import Parameter
 
+from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
 from ridgeline.cli.searched import with_device
 from ridgeline.cli.software import Software, one_stack
-from ridgeline.cli.whole import Whole
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:

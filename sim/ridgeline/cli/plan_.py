@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
 from ridgeline.cli.searched import (
     ClusterName,
@@ -17,7 +18,6 @@ from ridgeline.cli.searched import (
     with_device,
 )
 from ridgeline.cli.software import Software, one_stack
-from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
     from ridgeline.study.planner import SearchResult, SimulatedPlan

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from ridgeline.cli.number_options import Count
 from ridgeline.cli.output import console, print_json
-from ridgeline.cli.whole import Count
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

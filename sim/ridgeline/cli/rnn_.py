@@ -6,9 +6,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.number_options import Whole
 from ridgeline.cli.ops import DeviceFields, device_with
 from ridgeline.cli.output import console, print_json, print_quantity
-from ridgeline.cli.whole import Whole
 
 
 def rnn_(

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
 from ridgeline.cli.software import OPTION, Software, one_stack
-from ridgeline.cli.whole import Whole
 from ridgeline.errors import ConfigError
 
 if TYPE_CHECKING:

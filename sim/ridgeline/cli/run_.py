@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ridgeline.cli.assignments import assignments
+from ridgeline.cli.number_options import Count, Whole
 from ridgeline.cli.output import console, print_json, print_quantity, print_value
 from ridgeline.cli.searched import DeviceName, with_device
 from ridgeline.cli.software import ALL, SoftwareOrAll, print_stacks, tell_stack
-from ridgeline.cli.whole import Count, Whole
 from ridgeline.errors import RidgelineError
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json, rounded
 from ridgeline.cli.searched import (
     ClusterName,
@@ -15,7 +16,6 @@ from ridgeline.cli.searched import (
     with_device,
 )
 from ridgeline.cli.software import Software, one_stack
-from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
     from ridgeline.study.scaling import Scaling

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ridgeline.cli.whole import Count
+from ridgeline.cli.number_options import Count
 
 ModelName = Annotated[str, Parameter(help="A name from `ridgeline list models`, or a file.")]
 ClusterName = Annotated[

@@ -10,8 +10,8 @@ from cyclopts import Parameter
 
 from ridgeline import catalog
 from ridgeline.cli.field_rows import field_rows
+from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
-from ridgeline.cli.whole import Whole
 from ridgeline.config import read_yaml
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.scalesim import SUFFIX as SCALESIM_SUFFIX

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from ridgeline.cli import INTERRUPTED_STATUS
+from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import brief, console, headings, print_json, rounded
 from ridgeline.cli.software import SoftwareOrAll
-from ridgeline.cli.whole import Whole
 
 if TYPE_CHECKING:
     from ridgeline.study.store import RowStore

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from ridgeline.cli.number_options import Count
 from ridgeline.cli.output import brief, console, headings, print_json
-from ridgeline.cli.whole import Count
 
 _FIRST_RESULTS = frozenset({"step_time_s", "time_s"})  # of a step, of a collective
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from ridgeline.cli.number_options import Count, Whole
 from ridgeline.cli.output import console, print_json
-from ridgeline.cli.whole import Count, Whole
 
 if TYPE_CHECKING:
     from ridgeline.network.completion_times import Completions

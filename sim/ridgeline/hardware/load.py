@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from ridgeline import catalog
-from ridgeline.config import Document, overridden, read_yaml, validate
+from ridgeline.config import Document, check_kind, overridden, read_yaml, validate
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware import scalesim
 from ridgeline.hardware.cluster import Cluster
@@ -170,17 +170,8 @@ def _document(kind: str, name: str, *, follow: bool = True) -> Document:
     if path.suffix == scalesim.SUFFIX and kind in _MADE_OF_CONFIGURATIONS:
         return scalesim.device_document(path)
     document = read_yaml(path)
-    if not isinstance(document.data, dict):
-        raise document.error("expected a mapping of fields")
-    found = document.data.get("kind")
     allowed = ["cluster", "node", "device"] if kind == "clusters" else [_KIND_OF[kind]]
-    if found not in allowed:
-        if found is None:
-            raise document.error(f"the field 'kind' is missing (allowed: {', '.join(allowed)})")
-        close = nearest(str(found), allowed, cutoff=0.7)
-        raise document.error(
-            f"expected kind: {' or '.join(allowed)}; found {found!r}{close}", ("kind",)
-        )
+    found = check_kind(document, *allowed)
     return with_inherited(document, _beside) if follow and found in _INHERITING else document
 
 

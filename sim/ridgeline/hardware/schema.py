@@ -300,11 +300,14 @@ class _Generator(GenerateJsonSchema):
 def json_schema(model: Model) -> dict[str, Any]:
     """Return the JSON Schema of a description, by which editors complete and check a YAML file.
 
-    A file that starts from a ``base`` needs no field: what is missing comes from there.
+    A file that starts from a ``base`` needs no other field than ``kind`` and ``name``: what is
+    missing comes from there.
     """
     made = _named(model.model_json_schema(schema_generator=_Generator))
     definitions = made.pop("$defs", {})
     complete = {key: value for key, value in made.items() if key != "title"}
+    head = [key for key in ("kind", "name") if key in complete["properties"]]  # of every file
+    complete["required"] = list(dict.fromkeys((*head, *complete.get("required", ()))))
     whole: dict[str, Any] = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"ridgeline {model.__name__}",
@@ -313,7 +316,12 @@ def json_schema(model: Model) -> dict[str, Any]:
         keys: dict[str, Any] = {key: {} for key in complete["properties"]}
         whole |= {
             "if": {"type": "object", "required": ["base"]},
-            "then": {"type": "object", "properties": keys, "additionalProperties": False},
+            "then": {
+                "type": "object",
+                "properties": keys,
+                "required": head,
+                "additionalProperties": False,
+            },
             "else": complete,
         }
     else:

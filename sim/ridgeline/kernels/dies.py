@@ -29,7 +29,7 @@ from ridgeline.hardware.equal_parts import one_die
 from ridgeline.kernels.cost import NOTHING, OpCost, OperandBytes, op_energy_j, peak_rates
 from ridgeline.kernels.latency_parts import LatencyParts
 from ridgeline.kernels.op_cost_terms import Common
-from ridgeline.kernels.op_signature import Alike, described
+from ridgeline.kernels.op_signature import OpSignature, described
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import PIECES, Conv, Gemm, Op, Pass, Tensor
 
@@ -110,7 +110,7 @@ def _cuts(count: int) -> tuple[Cut, ...]:
     return tuple(sorted(found, key=lambda cut: -cut.parts))
 
 
-def part_of(kind: Alike, cut: Cut) -> Alike:
+def part_of(kind: OpSignature, cut: Cut) -> OpSignature:
     """Return the part of a contraction that one die does, the largest where parts are unequal."""
     op, graph = kind.op, kind.graph
     assert op is not None
@@ -198,7 +198,7 @@ class Package:
         self.rates = peak_rates(device)
         self.link_rate = device.dies.link.bandwidth.value
 
-    def best(self, kind: Alike, cuts: Sequence[Cut], parts: Sequence[OpCost]) -> OpCost:
+    def best(self, kind: OpSignature, cuts: Sequence[Cut], parts: Sequence[OpCost]) -> OpCost:
         """Return the price of the fastest cut, of those the one of least energy."""
         found = [self._priced(kind, cut, part) for cut, part in zip(cuts, parts, strict=True)]
         fastest = min(found, key=lambda each: (each.time_s, each.energy_j))
@@ -206,7 +206,7 @@ class Package:
         mapping = f"{used}; {fastest.cost.mapping}" if fastest.cost.mapping else used
         return replace(fastest.cost, mapping=mapping)
 
-    def _priced(self, kind: Alike, cut: Cut, part: OpCost) -> _Priced:
+    def _priced(self, kind: OpSignature, cut: Cut, part: OpCost) -> _Priced:
         cost = self._with_links(self._of_all(part, cut.parts), self._sent(kind, cut, part), cut)
         energy = op_energy_j(cost, self.device)["total"]
         return _Priced(cut, cost, cost.spans(self.rates).time_s, energy)
@@ -231,7 +231,7 @@ class Package:
             mapped=None,
         )
 
-    def _sent(self, kind: Alike, cut: Cut, part: OpCost) -> float:
+    def _sent(self, kind: OpSignature, cut: Cut, part: OpCost) -> float:
         """Bytes that the dies in use fetch from others, or send to them, all together."""
         far = part.moved.get(self.device.far_memory, NOTHING)
         if self.dies.placement == "interleaved":
@@ -295,8 +295,8 @@ def refuse_mapping(dies: Dies) -> None:
 
 
 def parts_of(
-    kinds: Sequence[Alike], package: Package
-) -> Iterator[tuple[Alike, list[Cut], list[Alike]]]:
+    kinds: Sequence[OpSignature], package: Package
+) -> Iterator[tuple[OpSignature, list[Cut], list[OpSignature]]]:
     """Yield contractions with their cuts and the part that each leaves to a die."""
     common = Common(package.die)
     for kind in kinds:

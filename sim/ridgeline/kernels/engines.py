@@ -35,7 +35,7 @@ from ridgeline.workload.graph import Gemm, Op, Pass
 
 if TYPE_CHECKING:
     from ridgeline.kernels.spatial.nest import ConvolutionNest
-    from ridgeline.kernels.spatial.search import FoundLayout
+    from ridgeline.kernels.spatial.search import LayoutResult
 
 if TYPE_CHECKING:
     from ridgeline.kernels.spatial.machine import LayoutPrices
@@ -322,7 +322,7 @@ def on_elements(
 def layout_on(
     op: Op, gemm: Gemm, device: Device, engine: str, format_: str, given: MappingFile | None = None,
     search: SearchOptions = FAST,
-) -> tuple[ConvolutionNest, FoundLayout]:  # fmt: skip
+) -> tuple[ConvolutionNest, LayoutResult]:  # fmt: skip
     """Return the nest of an op, and the best layout of it on the engine's spatial array."""
     # Imported when a device has such an engine: it brings numba.
     from ridgeline.kernels.spatial.machine import elements_of

@@ -22,7 +22,7 @@ from ridgeline.kernels.library.attention import (
 from ridgeline.kernels.library.experts import EXPERTS, experts_work
 from ridgeline.kernels.library.kernel_model import SYSTOLIC_UNIT, LibraryCall, generation_of
 from ridgeline.kernels.library.linear_attention import LINEAR, chunk_work
-from ridgeline.kernels.op_signature import Alike
+from ridgeline.kernels.op_signature import OpSignature
 from ridgeline.workload.formats import find, number_bytes
 from ridgeline.workload.graph import LIBRARY, WITHIN, Gemm, Graph, Op
 from ridgeline.workload.ops.linear_attention import DeltaHeads
@@ -33,7 +33,7 @@ _PRODUCTS = {"fp8-e4m3": "fp8", "fp8-block": "fp8-block", "nvfp4": "nvfp4", "int
 
 
 def with_library_call(
-    kind: Alike, cost: OpCost, device: Device, rates: Mapping[str, float]
+    kind: OpSignature, cost: OpCost, device: Device, rates: Mapping[str, float]
 ) -> OpCost:
     """Return the price of an op of generation by its library's kernel; of others as it is."""
     op, graph = kind.op, kind.graph

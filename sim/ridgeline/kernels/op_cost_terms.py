@@ -15,7 +15,7 @@ from ridgeline.kernels.cache_residency import keeping, passing, stayed
 from ridgeline.kernels.cost import OpCost, OperandBytes, peak_rates
 from ridgeline.kernels.latency_parts import LatencyParts
 from ridgeline.kernels.measured_kernels import kernel_of
-from ridgeline.kernels.op_signature import Alike
+from ridgeline.kernels.op_signature import OpSignature
 from ridgeline.kernels.power_capped_clock import PowerLimit
 from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import EPILOGUE, Op, Pass
@@ -58,7 +58,7 @@ class Common:
             return 0
         return next(iter(self.device.memory.values())).instances.value
 
-    def streaming(self, kind: Alike) -> OpCost:
+    def streaming(self, kind: OpSignature) -> OpCost:
         """Price what moves so many bytes through all of the memory."""
         if kind.found is not None:  # caches of this size
             return self._streaming(kind)
@@ -69,7 +69,7 @@ class Common:
             known = self._known[kind.key] = self._streaming(kind)
         return known
 
-    def _streaming(self, kind: Alike) -> OpCost:
+    def _streaming(self, kind: OpSignature) -> OpCost:
         op, device = kind.op, self.device
         traffic, kept = dict.fromkeys(device.memory, kind.streamed_bytes), {}
         moved: dict[str, OperandBytes] = {}
@@ -173,7 +173,7 @@ class Common:
             2 * self.device.host.link.latency.value, dict(work), dict(outside), work, outside
         )
 
-    def _from_host(self, kind: Alike, cost: OpCost) -> OpCost:
+    def _from_host(self, kind: OpSignature, cost: OpCost) -> OpCost:
         """Price a mini-batch on its way into the device, which the host sends by itself."""
         brought = dict.fromkeys((HOST_MEMORY, HOST_LINK), kind.streamed_bytes)
         cost = self.with_levels(cost)
@@ -183,7 +183,7 @@ class Common:
             traffic_bytes={**cost.traffic_bytes, **brought},
         )
 
-    def _in_host(self, kind: Alike, op: Op) -> OpCost:
+    def _in_host(self, kind: OpSignature, op: Op) -> OpCost:
         """Price an op that the host does: its tensors pass the farthest memory and the link."""
         moved, far = kind.streamed_bytes, self.device.far_memory
         cost = self._of_host(op, moved)

@@ -22,8 +22,8 @@ from ridgeline.workload.graph import PIECES, WITHIN, Gemm, Graph, Op, Tensor, is
 Key = tuple[object, ...]
 
 
-class Alike:
-    """Ops that cost the same on any device; looked at and hashed once for all of them.
+class OpSignature:
+    """What the cost of an op depends on; equal for ops that cost the same on any device.
 
     Attributes
     ----------
@@ -94,16 +94,16 @@ class Alike:
         return self.hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Alike) and other.key == self.key)
+        return self is other or (isinstance(other, OpSignature) and other.key == self.key)
 
 
-def moving(size_bytes: float, kernels: int = 1, launched: int = 0) -> Alike:
+def moving(size_bytes: float, kernels: int = 1, launched: int = 0) -> OpSignature:
     """Return what only moves so many bytes through all of the memory, by so many kernels.
 
     Or in launches of so many thread blocks.
     """
     key = size_bytes, kernels, launched
-    return Alike(key, size_bytes, None, None, kernels=kernels, launched=launched)
+    return OpSignature(key, size_bytes, None, None, kernels=kernels, launched=launched)
 
 
 class _Looked(NamedTuple):
@@ -111,17 +111,19 @@ class _Looked(NamedTuple):
 
     op: Op
     operands: tuple[Tensor, ...]
-    kind: Alike
+    kind: OpSignature
 
 
 _MOST = 1 << 16
 _looked: dict[tuple[int, Found | None], _Looked] = {}
 """The last ops that were looked at, by identity."""
-_different: dict[Key, Alike] = {}
+_different: dict[Key, OpSignature] = {}
 """What is different of them, by what they are priced by."""
 
 
-def alike(ops: Iterable[Op], graph: Graph, found: Iterable[Found | None]) -> list[Alike]:
+def op_signatures(
+    ops: Iterable[Op], graph: Graph, found: Iterable[Found | None]
+) -> list[OpSignature]:
     """Return the ops that each of some ops of a graph is priced with.
 
     Graphs that are made of others share most of their ops, which are looked at once.
@@ -136,7 +138,9 @@ def alike(ops: Iterable[Op], graph: Graph, found: Iterable[Found | None]) -> lis
     return every
 
 
-def _kind_of(op: Op, operands: tuple[Tensor, ...], graph: Graph, found: Found | None) -> Alike:
+def _kind_of(
+    op: Op, operands: tuple[Tensor, ...], graph: Graph, found: Found | None
+) -> OpSignature:
     """Look at an op, unless it is priced by what another was, which is then returned."""
     if len(_looked) >= _MOST:
         _looked.clear()
@@ -145,15 +149,15 @@ def _kind_of(op: Op, operands: tuple[Tensor, ...], graph: Graph, found: Found | 
     kind = _different.get(key)
     if kind is None:
         alone = replace(graph, tensors={tensor.name: tensor for tensor in operands}, ops=(op,))
-        kind = Alike(key, moved, op, alone, found, op.kernels, op.launched)
+        kind = OpSignature(key, moved, op, alone, found, op.kernels, op.launched)
         _different[key] = kind
     return kind
 
 
-def described(op: Op, graph: Graph, found: Found | None = None) -> Alike:
+def described(op: Op, graph: Graph, found: Found | None = None) -> OpSignature:
     """Look at an op; nothing is remembered."""
     key, moved = _priced_by(op, graph, found)
-    return Alike(key, moved, op, graph, found, op.kernels, op.launched)
+    return OpSignature(key, moved, op, graph, found, op.kernels, op.launched)
 
 
 def _priced_by(op: Op, graph: Graph, found: Found | None) -> tuple[Key, int]:

@@ -23,11 +23,11 @@ from ridgeline.kernels.efficiency_table import (
     is_calibrated,
     keys_of,
 )
+from ridgeline.kernels.explicit_mapping import MAPPED_MODELS, mappable
 from ridgeline.kernels.generation_calls import with_library_call
-from ridgeline.kernels.given_mapping import MAPPED_MODELS, mappable
 from ridgeline.kernels.mapping.mapping_file import MappingFile
 from ridgeline.kernels.op_cost_terms import Common
-from ridgeline.kernels.op_signature import Alike, described
+from ridgeline.kernels.op_signature import OpSignature, described
 from ridgeline.kernels.power_capped_clock import PowerLimit
 from ridgeline.kernels.processors import OneKernel, in_waves, kernels_of
 from ridgeline.kernels.sparsity import effect_of
@@ -74,7 +74,7 @@ def price(
 
 
 def price_all(
-    kinds: Sequence[Alike],
+    kinds: Sequence[OpSignature],
     device: Device,
     given: MappingFile | None = None,
     search: SearchOptions = FAST,
@@ -83,9 +83,9 @@ def price_all(
     if device.dies is not None and device.dies.count.value > 1:
         return _on_dies(kinds, device, given, search)
     common = Common(device)
-    costs: dict[Alike, OpCost] = {}
+    costs: dict[OpSignature, OpCost] = {}
     able: dict[str, Kernels] = {}
-    contractions: dict[str, list[Alike]] = {}
+    contractions: dict[str, list[OpSignature]] = {}
     converted = device.converted
     for kind in kinds:
         if kind.gemm is None:
@@ -120,7 +120,7 @@ def price_all(
 
 
 def _on_dies(
-    kinds: Sequence[Alike], device: Device, given: MappingFile | None, search: SearchOptions
+    kinds: Sequence[OpSignature], device: Device, given: MappingFile | None, search: SearchOptions
 ) -> list[OpCost]:
     """Price ops on a package of several dies; parts of all contractions are looked at together."""
     package = dies.Package(device)
@@ -141,7 +141,7 @@ def _on_dies(
     return [power.limited(found[kind]) for kind in kinds]
 
 
-def _by_channel(kind: Alike, common: Common, tiled: OpCost) -> OpCost:
+def _by_channel(kind: OpSignature, common: Common, tiled: OpCost) -> OpCost:
     """Return the price of a depthwise convolution: of its own kernel, where there is one."""
     name = depthwise.engine_for(common.device)
     if name is None:
@@ -170,7 +170,7 @@ def _by_channel(kind: Alike, common: Common, tiled: OpCost) -> OpCost:
 
 
 def _image_by_image(
-    kind: Alike, common: Common, machine: Device, names: Sequence[str], format_: str
+    kind: OpSignature, common: Common, machine: Device, names: Sequence[str], format_: str
 ) -> OpCost:
     """Return the price of a convolution whose library unfolds one image after the other."""
     assert kind.op is not None
@@ -183,7 +183,7 @@ def _image_by_image(
 
 
 def _piece_by_piece(
-    kind: Alike, common: Common, machine: Device, names: Sequence[str], format_: str
+    kind: OpSignature, common: Common, machine: Device, names: Sequence[str], format_: str
 ) -> OpCost:
     """Return the price of pieces of a product, one after the other."""
     assert kind.op is not None
@@ -202,7 +202,7 @@ def _fastest(costs: Sequence[OpCost], rates: Mapping[str, float]) -> OpCost:
 
 
 def _on_engines(
-    kinds: Sequence[Alike],
+    kinds: Sequence[OpSignature],
     machine: Device,
     names: Sequence[str],
     format_: str,
@@ -233,7 +233,7 @@ def _on_engines(
 
 
 def _within_limit(
-    kind: Alike, free: Mapping[str, OpCost], device: Device, format_: str, common: Common
+    kind: OpSignature, free: Mapping[str, OpCost], device: Device, format_: str, common: Common
 ) -> list[OpCost]:
     """Return what an op costs on each engine, at the clock that the power limit leaves.
 
@@ -277,7 +277,7 @@ def _within_limit(
 
 
 def _jobs(
-    kinds: Sequence[Alike], device: Device, name: str, format_: str
+    kinds: Sequence[OpSignature], device: Device, name: str, format_: str
 ) -> list[ContractionProblem]:
     engine = device.engines[name]
     held = held_accumulators(device, accumulator_of(engine, format_))
@@ -294,7 +294,7 @@ def _jobs(
 
 
 def _on_engine(
-    kinds: Sequence[Alike],
+    kinds: Sequence[OpSignature],
     device: Device,
     name: str,
     format_: str,
@@ -319,7 +319,7 @@ def _on_engine(
     ]
 
 
-def _kept(kind: Alike, levels: int) -> OperandBytes:
+def _kept(kind: OpSignature, levels: int) -> OperandBytes:
     """Bytes of a contraction that levels before the farthest memory have kept from other ops."""
     if kind.found is None or kind.op is None or kind.graph is None:
         return NOTHING
@@ -348,7 +348,9 @@ class _Assembly:
             partial=2 * shape.m * shape.n * bytes_of(accumulator_of(self.engine, format_)),
         )
 
-    def cost(self, kind: Alike, operands: Operands, dense: EngineTime, launch_s: float) -> OpCost:
+    def cost(
+        self, kind: OpSignature, operands: Operands, dense: EngineTime, launch_s: float
+    ) -> OpCost:
         """Return the price of a contraction, less what its zeros save."""
         op, graph = kind.op, kind.graph
         assert op is not None
@@ -490,7 +492,9 @@ def _waiting(cost: OpCost, copying_s: float, common: Common) -> OpCost:
     )
 
 
-def _by_winograd(kind: Alike, device: Device, able: Sequence[str], format_: str) -> list[OpCost]:
+def _by_winograd(
+    kind: OpSignature, device: Device, able: Sequence[str], format_: str
+) -> list[OpCost]:
     """Price a convolution with those kernels of Winograd's that the engines have."""
     op, graph = kind.op, kind.graph
     assert op is not None
@@ -507,7 +511,7 @@ def _by_winograd(kind: Alike, device: Device, able: Sequence[str], format_: str)
 
 
 def _winograd(
-    op: Op, graph: Graph, device: Device, name: str, direct: Alike, outputs: int, format_: str
+    op: Op, graph: Graph, device: Device, name: str, direct: OpSignature, outputs: int, format_: str
 ) -> OpCost:
     """Price a convolution as transforms and matrix products on one engine."""
     products, transformed = winograd.as_products(op, graph, outputs)

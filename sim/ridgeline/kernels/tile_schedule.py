@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.mapping.axes import dims_of
-from ridgeline.kernels.mapping.explicit_evaluation import PlayedMapping
+from ridgeline.kernels.mapping.explicit_evaluation import EvaluatedMapping
 from ridgeline.kernels.mapping.machine import MappingMachine
 from ridgeline.kernels.mapping.mapped_contraction import Mapped, mapping_of
 from ridgeline.kernels.mapping.nest import ContractionNest, nest_of
@@ -115,7 +115,7 @@ def _durations(
     assert op.loops is not None
     mapping = mapping_of(found, op.loops, op.priced_as, machine)
     groups = dims_of(op.loops, op.priced_as)
-    played = PlayedMapping(nest, mapping, machine, groups, FASTEST)
+    played = EvaluatedMapping(nest, mapping, machine, groups, FASTEST)
     played.found()
     low, high, *seconds = played.timed
     return [

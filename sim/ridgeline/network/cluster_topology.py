@@ -18,9 +18,9 @@ from ridgeline.network.topology import (
     DEVICE,
     FABRICS,
     MAX_DEVICES,
-    Drawing,
     LinkKind,
     Topology,
+    TopologyBuilder,
     frozen,
 )
 
@@ -49,7 +49,7 @@ def from_cluster(cluster: Cluster, n_devices: int) -> Topology:
     if cluster.drawn is not None:
         return _first(cluster.drawn, n_devices)
     nodes = cluster.nodes_of(n_devices)
-    drawing = Drawing()
+    drawing = TopologyBuilder()
     devices = draw_nodes(drawing, nodes)
     if len(nodes) > 1:
         assert cluster.fabric is not None  # the schema demands one of every larger cluster
@@ -93,7 +93,7 @@ def _total(values: Sequence[float | None]) -> float | None:
     return sum(count * value for value, count in Counter(known).items())
 
 
-def draw_nodes(drawing: Drawing, nodes: Sequence[Node]) -> list[int]:
+def draw_nodes(drawing: TopologyBuilder, nodes: Sequence[Node]) -> list[int]:
     """Draw nodes and the links in them, and return their devices in the order of their ranks."""
     kinds: dict[int, Mapping[str, LinkKind]] = {}
     devices: list[int] = []
@@ -171,7 +171,7 @@ def _first(topology: Topology, n_devices: int) -> Topology:
 
 
 def _draw_fabric(
-    drawing: Drawing, cluster: Cluster, fabric: Fabric, nics: Sequence[int], n_nodes: int
+    drawing: TopologyBuilder, cluster: Cluster, fabric: Fabric, nics: Sequence[int], n_nodes: int
 ) -> None:
     """Join NICs by the fabric, or by one for each slice and an ideal switch between slices."""
 
@@ -215,7 +215,7 @@ def _node_power_w(node: Node) -> float | None:
 
 
 def _draw_node(
-    drawing: Drawing, node: Node, number: int, link_kinds: Mapping[str, LinkKind]
+    drawing: TopologyBuilder, node: Node, number: int, link_kinds: Mapping[str, LinkKind]
 ) -> int:
     """Draw one node and return its first vertex, which is its first device."""
     kinds = [DEVICE] * node.count + [component.kind for component in node.components]

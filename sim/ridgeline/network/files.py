@@ -21,7 +21,7 @@ from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.load import load_node
 from ridgeline.hardware.node import Node
 from ridgeline.network.cluster_topology import NO_NODES, draw_nodes, of_nodes
-from ridgeline.network.topology import DEVICE, MAX_DEVICES, Drawing, LinkKind, Topology
+from ridgeline.network.topology import DEVICE, MAX_DEVICES, LinkKind, Topology, TopologyBuilder
 
 
 class _LinkType(Strict):
@@ -138,7 +138,7 @@ def from_file(path: str | Path, overrides: Mapping[str, Any] | None = None) -> T
     document = overridden(read_yaml(path), overrides or {})
     graph = validate(document, _Graph)
     nodes = [_loaded(document, of, i) for i, of in enumerate(graph.nodes) for _ in range(of.count)]
-    drawing = Drawing()
+    drawing = TopologyBuilder()
     devices = draw_nodes(drawing, nodes)
     single = 0 if not graph.node_of and not nodes else -1
     roles = {

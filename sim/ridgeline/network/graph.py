@@ -22,7 +22,7 @@ from ridgeline.hardware.load import description, load_node
 from ridgeline.hardware.node import Node
 from ridgeline.network.cluster_topology import NO_NODES, OfNodes, of_nodes
 from ridgeline.network.interconnects import interconnects
-from ridgeline.network.topology import DEVICE, Drawing, LinkKind, Topology
+from ridgeline.network.topology import DEVICE, LinkKind, Topology, TopologyBuilder
 
 Value = TypeVar("Value")
 
@@ -58,7 +58,7 @@ class NetworkGraph:
     name: str
     file: str
     rates: dict[str, LinkRate] = field(default_factory=dict)
-    drawing: Drawing = field(default_factory=Drawing)
+    drawing: TopologyBuilder = field(default_factory=TopologyBuilder)
     devices: list[int] = field(default_factory=list)
     device_names: tuple[str, ...] = ()
     edges: Counter[tuple[int, int, str]] = field(default_factory=Counter)

@@ -23,7 +23,7 @@ from itertools import product, takewhile
 
 from ridgeline import units
 from ridgeline.errors import ConfigError, nearest
-from ridgeline.network.topology import DEVICE, MAX_DEVICES, Drawing, LinkKind, Topology
+from ridgeline.network.topology import DEVICE, MAX_DEVICES, LinkKind, Topology, TopologyBuilder
 from ridgeline.registry import Registry
 
 INLINE: Registry[str, Callable[[Sequence[str]], Topology]] = Registry(
@@ -31,7 +31,7 @@ INLINE: Registry[str, Callable[[Sequence[str]], Topology]] = Registry(
 )
 """Makes a topology of the arguments between the parentheses; by the name before them."""
 
-BLOCKS: Registry[str, Callable[[Drawing, Sequence[int], LinkKind], float]] = Registry(
+BLOCKS: Registry[str, Callable[[TopologyBuilder, Sequence[int], LinkKind], float]] = Registry(
     "block of a product", "ridgeline.network.topologies", parameters=("drawing", "at", "link")
 )
 """Joins some vertices along one dimension; by the name in inline text.
@@ -268,7 +268,7 @@ def product_of(name: str, blocks: Blocks) -> Topology:
     n_devices = math.prod(shape)
     if n_devices > MAX_DEVICES:
         raise ConfigError(f"{name}: {n_devices} devices; at most {MAX_DEVICES} can be drawn")
-    drawing = Drawing()
+    drawing = TopologyBuilder()
     devices = [drawing.vertex(f"device{i}", DEVICE, node=0) for i in range(n_devices)]
     cuts = []  # of a cut across one dimension
     stride = 1

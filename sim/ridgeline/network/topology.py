@@ -223,8 +223,8 @@ class Topology:
         )
 
 
-class Drawing:
-    """A topology while it is being drawn: vertices, and links in any order."""
+class TopologyBuilder:
+    """Builds a topology: vertices, and links in any order."""
 
     def __init__(self) -> None:
         self.names: list[str] = []
@@ -313,10 +313,12 @@ class Drawing:
         )
 
 
-FABRICS: Registry[str, Callable[[Drawing, Fabric, Sequence[int], LinkKind], None]] = Registry(
-    "fabric",
-    "ridgeline.network.topologies",
-    parameters=("drawing", "fabric", "nics", "link"),
+FABRICS: Registry[str, Callable[[TopologyBuilder, Fabric, Sequence[int], LinkKind], None]] = (
+    Registry(
+        "fabric",
+        "ridgeline.network.topologies",
+        parameters=("drawing", "fabric", "nics", "link"),
+    )
 )
 """Draws the switches above the NICs, given as vertices in node order; by `Fabric.kind`."""
 

@@ -26,10 +26,11 @@ from ridgeline.hardware.device import Device
 from ridgeline.kernels import OpCost
 from ridgeline.kernels.cache_residency import NONE_STAY, Staying
 from ridgeline.kernels.cost import peak_rates
-from ridgeline.kernels.op_signature import Alike
+from ridgeline.kernels.op_signature import OpSignature
 from ridgeline.network.faults import Faults, read_faults
 from ridgeline.network.schedule import CollectiveSchedule
 from ridgeline.network.topology import Topology
+from ridgeline.parallel.checkpointing.mode_text import WEIGHED
 from ridgeline.parallel.checkpointing.recompute import with_recompute
 from ridgeline.parallel.comm.comm_cost import FarMemory, Talk, Wires
 from ridgeline.parallel.comm.stragglers import waited
@@ -220,9 +221,13 @@ def lower(
         once=plan.stack.moe.dispatch == "node-limited",
         folded=0 < plan.expert_tensor_parallel < plan.tensor,
     )
-    sharded, local = _local(Same(graph), division, plan.recompute)
-    local = run_passes(local, plan.stack, cluster.device)
+    sharded = _divided(Same(graph), division)
     n_parts = plan.pipeline * plan.virtual_stages
+    weighed = None
+    if plan.recompute.startswith(WEIGHED):
+        weighed = tuple(_waited_s(sharded.graph, prices, wires, mesh, plan.stack))
+    local = _recomputed(Same(sharded.graph), plan.recompute, n_parts, weighed)
+    local = run_passes(local, plan.stack, cluster.device)
     costs = prices.costs(local)
     issue_s = launch_s if plan.stack.host.async_launch else 0.0
     sizes = np.array([int(kind.capacity_bytes) for kind in kinds])[kind_of_rank]
@@ -300,7 +305,7 @@ def unlike_ranks(kind_of_rank: Ints, faults: Faults) -> Ints:
 
 def with_kinds(
     lowered: Lowered,
-    rows: Mapping[tuple[Alike, ...], int],
+    rows: Mapping[tuple[OpSignature, ...], int],
     others: Sequence[OpPricer],
     kind_of_rank: Ints,
 ) -> Lowered:
@@ -443,10 +448,24 @@ def blocking(plan: ResolvedPlan) -> frozenset[tuple[str, str]]:
 
 
 @lru_cache(maxsize=8)
-def _local(key: Same, division: ShardingSpec, recompute: str) -> tuple[ShardedGraph, Graph]:
-    """Divide a graph, and let it recompute; the same graph is divided once."""
-    found = divide(key.graph, division)
-    return found, with_recompute(found.graph, recompute)
+def _divided(key: Same, division: ShardingSpec) -> ShardedGraph:
+    """Divide a graph; the same one is divided once."""
+    return divide(key.graph, division)
+
+
+@lru_cache(maxsize=8)
+def _recomputed(key: Same, mode: str, runs: int, time_s: tuple[float, ...] | None) -> Graph:
+    """Let a device's graph recompute; the same one once."""
+    return with_recompute(key.graph, mode, runs=runs, time_s=time_s)
+
+
+def _waited_s(
+    graph: Graph, prices: OpPricer, wires: Wires, mesh: Mesh, stack: Stack
+) -> list[float]:
+    """Return the seconds of every op, with collectives that it waits for."""
+    rates = peak_rates(prices.device)
+    own_s = tuple(cost.spans(rates).time_s for cost in prices.costs(graph))
+    return with_waits(graph.ops, own_s, wires, mesh, stack)
 
 
 class PipelineCosts(NamedTuple):

@@ -25,7 +25,7 @@ from ridgeline.kernels.cache_residency import (
 )
 from ridgeline.kernels.cost import peak_rates, places, price_of_place
 from ridgeline.kernels.measured_kernels import check_kernels
-from ridgeline.kernels.op_signature import Alike, alike, moving
+from ridgeline.kernels.op_signature import OpSignature, moving, op_signatures
 from ridgeline.kernels.pricing import price_all
 from ridgeline.parallel.sharding.shard import COLLECTIVES
 from ridgeline.workload.graph import Graph, Op, Pass, Same
@@ -35,10 +35,10 @@ LOWER_VOLTAGE = "lower voltage"
 _ROUNDING = 1e-12
 _MANY_BYTES = 1e9
 _FREE = OpCost(0.0)
-_NOTHING = Alike((), 0, None, None)
+_NOTHING = OpSignature((), 0, None, None)
 
 
-OnKinds = tuple[Alike, ...]
+OnKinds = tuple[OpSignature, ...]
 """An op as it is priced on each kind of device that a step runs on."""
 
 
@@ -107,7 +107,7 @@ class OpPricer:
     def __init__(self, device: Device, slower: float = 1.0, idle_s: float = 0.0) -> None:
         check_kernels(device)
         self.device, self.slower, self.idle_s = device, slower, idle_s
-        self._costs: dict[Alike, OpCost] = {_NOTHING: _FREE}
+        self._costs: dict[OpSignature, OpCost] = {_NOTHING: _FREE}
         self._capacities = peak_rates(device)
         self._lines = {place: _line(device, place) for place in places(device)} | _saved(device)
         self.resources = {name: number for number, name in enumerate(self._capacities)}
@@ -136,7 +136,7 @@ class OpPricer:
         them. A collective costs nothing here.
         """
         able = [op for op in ops if op.kind not in COLLECTIVES]
-        found = iter(self._of(alike(able, graph, nearest_found(able, graph, self.device))))
+        found = iter(self._of(op_signatures(able, graph, nearest_found(able, graph, self.device))))
         return [_FREE if op.kind in COLLECTIVES else next(found) for op in ops]
 
     def look_up(self, graphs: Iterable[Graph]) -> None:
@@ -256,7 +256,7 @@ class OpPricer:
             filling.event_ptr.append(len(event_account))
         return filling
 
-    def _of(self, kinds: Sequence[Alike]) -> list[OpCost]:
+    def _of(self, kinds: Sequence[OpSignature]) -> list[OpCost]:
         known = list(map(self._costs.get, kinds))
         missing = [kind for kind, cost in zip(kinds, known, strict=True) if cost is None]
         if not missing:
@@ -268,7 +268,7 @@ class OpPricer:
         self._costs.update(zip(missing, costs, strict=True))
         return [self._costs[kind] for kind in kinds]
 
-    def _issued(self, kind: Alike, cost: OpCost) -> OpCost:
+    def _issued(self, kind: OpSignature, cost: OpCost) -> OpCost:
         if not self.idle_s or kind.op is None or kind.op.pass_ is Pass.UPDATE:
             return cost  # updates are issued together
         parts = cost.latency_parts
@@ -316,12 +316,12 @@ class _Equal:
 
 
 @lru_cache(maxsize=8)
-def _prices(device: _Equal) -> dict[Alike, OpCost]:
+def _prices(device: _Equal) -> dict[OpSignature, OpCost]:
     """Return what is known of prices on a device; steps share it."""
     return {}
 
 
-def _priced(kinds: Sequence[Alike], device: Device) -> list[OpCost]:
+def _priced(kinds: Sequence[OpSignature], device: Device) -> list[OpCost]:
     """Price ops on a device; those that were priced on it before are looked up."""
     known = _prices(_Equal(device))
     costs = list(map(known.get, kinds))
@@ -360,10 +360,10 @@ def _kept(device: Device) -> ResidenceKey:
 
 def _kinds(
     ops: Sequence[Op], graph: Graph, device: Device, staying: Staying = NONE_STAY
-) -> list[Alike]:
+) -> list[OpSignature]:
     """Return the ops that each is priced with, which find their operands in the same caches."""
     places = residence(graph, device, staying).found
-    return alike(ops, graph, [places.get(id(op)) for op in ops])
+    return op_signatures(ops, graph, [places.get(id(op)) for op in ops])
 
 
 @dataclass(frozen=True, eq=False)
@@ -386,12 +386,12 @@ FEW_GRAPHS = 8
 @lru_cache(maxsize=FEW_GRAPHS)
 def _distinct(
     same: Same, caches: _Caches, staying: Staying = NONE_STAY
-) -> tuple[tuple[Alike, ...], tuple[int, ...]]:
+) -> tuple[tuple[OpSignature, ...], tuple[int, ...]]:
     """Return the different ops of a graph, and for each op which it is: -1 of a collective."""
     graph = same.graph
     ops = [op for op in graph.ops if op.kind not in COLLECTIVES]
     found = iter(_kinds(ops, graph, caches.device, staying))
-    kinds: dict[Alike, int] = {}
+    kinds: dict[OpSignature, int] = {}
     chosen = [
         -1 if op.kind in COLLECTIVES else kinds.setdefault(next(found), len(kinds))
         for op in graph.ops

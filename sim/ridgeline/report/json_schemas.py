@@ -60,7 +60,7 @@ def _of_models() -> dict[str, Any]:
         "title": "ridgeline model",
         "type": "object",
         "properties": {"family": {"enum": sorted(FAMILIES)}},
-        "required": ["family"],
+        "required": ["kind", "name", "family"],
         "allOf": cases,
         "$defs": definitions,
     }

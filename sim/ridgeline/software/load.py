@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline import catalog
-from ridgeline.config import Document, read_yaml, validate
+from ridgeline.config import Document, check_kind, read_yaml, validate
 from ridgeline.errors import ConfigError
 from ridgeline.software.stack import GROUPS, Provenance, Stack
 
@@ -39,12 +39,7 @@ def load_software(name: str | Path, overrides: Mapping[str, Any] | None = None) 
 
 def _read(name: str) -> Document:
     document = read_yaml(catalog.find(_KIND, name))
-    if not isinstance(document.data, dict):
-        raise document.error("expected a mapping of fields")
-    found = document.data.get("kind")
-    if found != _KIND:
-        said = "the field 'kind' is missing" if found is None else f"found {found!r}"
-        raise document.error(f"expected kind: {_KIND}; {said}", ("kind",))
+    check_kind(document, _KIND)
     return document
 
 

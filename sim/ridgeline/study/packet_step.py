@@ -59,7 +59,7 @@ class ConcurrentCollectives(NamedTuple):
 
 
 @dataclass(frozen=True)
-class PlayedCall:
+class PacketCall:
     """Collectives at both levels.
 
     Attributes
@@ -102,7 +102,7 @@ class PacketStep:
     transport: str
     flows_s: float
     packets_s: float
-    calls: tuple[PlayedCall, ...]
+    calls: tuple[PacketCall, ...]
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as plain values."""
@@ -313,7 +313,7 @@ def _together(rounds: Sequence[Round], topology: Topology) -> Round:
 
 def _played(
     call: ConcurrentCollectives, plan: Plan, topology: Topology, transport: Transport
-) -> PlayedCall:
+) -> PacketCall:
     rounds, algorithm, kept = plan
     flows_s = packets_s = late_s = 0.0
     found: list[TransportResult] = []
@@ -333,7 +333,7 @@ def _played(
         packets_s += one.repeat * float(result.done_s.max())
         found.append(result)
     factor = (packets_s - late_s) / (flows_s - late_s) if flows_s > late_s else 1.0
-    return PlayedCall(
+    return PacketCall(
         call.label,
         call.op,
         call.size_bytes,
@@ -354,7 +354,7 @@ def _with_factors(
     program: Program,
     topology: Topology,
     calls: Sequence[ConcurrentCollectives],
-    played: Sequence[PlayedCall],
+    played: Sequence[PacketCall],
 ) -> Program:
     """Return a program whose rows of collectives have more, or less, to do on links."""
     of_row = np.ones(len(program.phase_ptr) - 1)

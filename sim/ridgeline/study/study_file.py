@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag
 
 from ridgeline import units, views
-from ridgeline.config import Document, Strict, read_yaml, validate
+from ridgeline.config import Document, Strict, check_kind, read_yaml, validate
 from ridgeline.errors import ConfigError
 from ridgeline.study.collective_point import AnyPoint, CollectivePoint
 from ridgeline.study.columns import Formula, check_divisors, parse_formula, resolve
@@ -242,6 +242,7 @@ def load_study(path: str | Path) -> Study:
         wrong type, an empty list of values, or more than `MAX_POINTS` points.
     """
     document = read_yaml(path)
+    check_kind(document, "study")
     study = validate(document, Study)
     point = study.base
     _check_axes(document, study, point)

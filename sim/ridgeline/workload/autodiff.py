@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ridgeline.errors import RidgelineError
-from ridgeline.workload import kinds, ops
+from ridgeline.workload import kinds, ops, optimizers
 from ridgeline.workload.builder import GradientBuilder
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.optimizers import Optimizer
@@ -37,6 +37,8 @@ def training_graph(forward: Graph, optimizer: Optimizer) -> Graph:
                 raise RidgelineError(f"{op.name}: ops of kind {op.kind!r} have no gradient")
             rule(g, op)
     layers = {name: op.layer for op in walked for name in op.inputs}
+    matrices = ops.matrices_of(forward) if optimizer.products else {}
+    elementwise = optimizers.otherwise(optimizer)
     weights = [t.name for t in forward.tensors.values() if t.role is Role.WEIGHT]
     for weight in [name for name in weights if name not in forward.frozen]:
         if not g.has_gradient(weight):
@@ -46,7 +48,11 @@ def training_graph(forward: Graph, optimizer: Optimizer) -> Graph:
         gradient = g.gradient(weight)
         if factor is not None:
             gradient = ops.unscale(g, layers[weight], gradient, factor)
-        ops.update(g, layers[weight], weight, gradient, optimizer)
+        if weight in matrices and g.shape(weight) == g.shape(gradient):
+            stacked = matrices[weight]
+            ops.matrix_update(g, layers[weight], weight, gradient, optimizer, stacked=stacked)
+        else:
+            ops.update(g, layers[weight], weight, gradient, elementwise)
     return g.graph(forward.loss, partial=forward.partial, notes=forward.notes)
 
 
@@ -61,7 +67,7 @@ def weight_gradients(graph: Graph) -> dict[str, str]:
         if op.pass_ is Pass.UPDATE and op.kind == "optimizer":
             weight, gradient, *_ = op.inputs
             gradients[weight] = before.get(gradient, gradient)
-        elif op.pass_ is Pass.UPDATE:
+        elif op.pass_ is Pass.UPDATE and op.outputs:
             before[op.outputs[0]] = before.get(op.inputs[0], op.inputs[0])
     return gradients
 

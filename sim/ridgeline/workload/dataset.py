@@ -35,9 +35,9 @@ class DatasetFigure(Strict, Generic[T]):
 class DataSet(Strict):
     """A data set as an input pipeline sees it."""
 
-    kind: Literal["dataset"] = "dataset"
-    name: str = ""
-    """Name in the catalogue; by default that of its file."""
+    kind: Literal["dataset"]
+    name: str
+    """Name in the catalogue."""
     title: str
     """Its name for people."""
     citation: str = ""
@@ -71,5 +71,6 @@ def load_dataset(name_or_path: str | Path) -> DataSet:
         If there is none, or the file does not describe one; with file, line and field.
     """
     path = catalog.find("datasets", str(name_or_path))
-    dataset = config.load(path, DataSet)
-    return dataset if dataset.name else dataset.model_copy(update={"name": path.stem})
+    document = config.read_yaml(path)
+    config.check_kind(document, "dataset")
+    return config.validate(document, DataSet)

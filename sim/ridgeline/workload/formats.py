@@ -15,6 +15,7 @@ mxfp8        8     4         3                 fp32         OCP, 2023; 8 for eac
 mxfp4        4     2         1                 fp32         OCP, 2023; 8 for each 32
 nvfp4        4     2         1         32      fp32         NVIDIA, 2025; 8 for each 16
 int8         8     0         7                 int32        Jacob et al., CVPR 2018
+int8-block   8     0         7                 int32        Dettmers et al., 2022; 32 for each 256
 int16        16    0         15                int32        Chen et al. (Eyeriss), JSSC 2017
 flex16+5     16    0         15        5       fp32         Köster et al., NIPS 2017
 ===========  ====  ========  ========  ======  ===========  ===========================
@@ -166,6 +167,7 @@ _ALL = (
     Format("mxfp4", "float", 4, 2, 1, 0, "fp4", kept="nothing", block=32, block_bits=8),
     Format("nvfp4", "float", 4, 2, 1, 32, arithmetic="fp4", kept="nothing", block=16, block_bits=8),
     Format("int8", "fixed", 8, 0, 7, accumulator="int32"),
+    Format("int8-block", "fixed", 8, 0, 7, 0, "int8", "int32", block=256, block_bits=32),
     Format("int16", "fixed", 16, 0, 15, accumulator="int32"),
     Format("flex16+5", "fixed", 16, 0, 15, shared_bits=5),
     Format("int32", "index", 32, 0, 31, accumulator="int32"),

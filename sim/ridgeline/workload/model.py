@@ -143,7 +143,6 @@ def _check_dataset(name: str) -> None:
         load_dataset(name)
 
 
-_KIND = "model"
 _NAMES: Mapping[str, Callable[[str], object]] = MappingProxyType(
     {"optimizer": optimizers.find, "precision": precisions.find, "dataset": _check_dataset}
 )
@@ -162,11 +161,8 @@ def read_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = N
     """
     path = catalog.find("models", str(name_or_path))
     document = config.overridden(config.read_yaml(path), overrides or {})
-    if not isinstance(document.data, dict):
-        raise document.error(f"expected a mapping of fields, found {short(document.data)}")
-    kind, name = document.data.get("kind", _KIND), document.data.get("name", path.stem)
-    if kind != _KIND:
-        raise document.error(f"expected {_KIND!r}, found {short(kind)}", ("kind",))
+    config.check_kind(document, "model")
+    name = document.data["name"]
     if not isinstance(name, str):
         raise document.error(f"a name is text, found {short(name)}", ("name",))
     fields = {key: value for key, value in document.data.items() if key not in {"kind", "name"}}

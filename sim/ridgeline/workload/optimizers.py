@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass, fields, replace
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple
 
-from ridgeline.errors import RidgelineError
+from ridgeline.errors import RidgelineError, nearest
 from ridgeline.registry import Registry
+from ridgeline.workload import formats
+
+Side = Literal["rows", "columns", "small", "large"]
+"""A side of a matrix; small and large: the shorter and the longer one."""
+STATE_FORMATS = ("fp32", "bf16", "fp16", "fp8-e4m3", "fp8-e5m2", "int8-block")
+"""Formats that the state of an optimizer is kept in: Megatron-Core's ``--exp-avg-dtype`` and
+``--exp-avg-sq-dtype`` (core/optimizer/optimizer_config.py: fp32, fp16, bf16, and 8 bits with a
+scale), and blocks of 8 bits (Dettmers et al., 8-bit optimizers via block-wise quantization, ICLR
+2022, arXiv:2110.02861)."""
+_LEAST_NARROW = 4096
+"""Numbers of a tensor whose state is narrow at least: bitsandbytes' ``min_8bit_size``."""
+_NARROWED = 5
+"""FLOPs for each number of a state in 8 bits: a lookup and its scale; magnitude, its maximum, and
+the conversion back."""
+
+
+class MatrixProduct(NamedTuple):
+    """A product that an update does with a whole matrix, one after the other so often.
+
+    Attributes
+    ----------
+    rows, columns, inner
+        Its sizes, as sides of the weight.
+    times
+        How often it is done.
+    side
+        The side whose state it needs; "": none. It is left out where that side has none.
+    """
+
+    rows: Side
+    columns: Side
+    inner: Side
+    times: int
+    side: Literal["", "rows", "columns"] = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +79,21 @@ class Optimizer:
         steps of google-research/bert, optimization.py, of lamb those of NVIDIA
         DeepLearningExamples (TensorFlow/LanguageModeling/Transformer-XL), tf/lamb.py. Assignments
         are left out: they take over what nothing else reads.
+    products
+        What is computed with each whole matrix of weights, in the format of products: then this
+        rule is for matrices between embedding and classifier, stacks of them (experts) included;
+        all else has the rule `otherwise`.
+    update_flops
+        Of rules with products, arithmetic per weight to apply what these have made.
+    side_states
+        Square matrices that are kept for either side of a matrix.
+    longest_side
+        Sides that are longer have neither these nor their products; 0: there is no limit.
+    side_flops
+        FLOPs in a step for the cube of each side: of decompositions, which come every so many
+        steps. They count as work of vectors, whose rates they seldom exceed.
+    state_format
+        Format of state; "": that of the weights. Small tensors' is not narrower than theirs.
     """
 
     name: str
@@ -57,6 +107,13 @@ class Optimizer:
     factored: bool = False
     kernels: tuple[tuple[int, int], ...] = ()
     graph_kernels: tuple[tuple[int, int], ...] = ()
+    products: tuple[MatrixProduct, ...] = ()
+    otherwise: str = "adamw"
+    update_flops: int = 0
+    side_states: tuple[str, ...] = ()
+    longest_side: int = 0
+    side_flops: Fraction = Fraction(0)
+    state_format: str = ""
 
     @property
     def by_element(self) -> bool:
@@ -73,6 +130,28 @@ class Optimizer:
             for state in self.states
             for part, size in (("rows", rows), ("columns", columns))
         }
+
+    def sides(self, rows: int, columns: int) -> dict[str, int]:
+        """Lengths of the sides of a matrix that have state of their own, by name."""
+        both = {"rows": rows, "columns": columns} if self.side_states else {}
+        return {
+            name: size
+            for name, size in both.items()
+            if not self.longest_side or size <= self.longest_side
+        }
+
+    def format_of(self, elements: int, weight_format: str) -> str:
+        """Return the format of the state of a weight tensor."""
+        narrow = self.state_format and not (
+            elements < _LEAST_NARROW and formats.bytes_of(self.state_format) == 1
+        )
+        return self.state_format if narrow else weight_format
+
+    def flops(self, elements: int) -> int:
+        """Return the arithmetic of updating a tensor of weights element by element."""
+        narrow = self.format_of(elements, "fp32")
+        more = _NARROWED * len(self.states) if formats.bytes_of(narrow) == 1 else 0
+        return (self.flops_per_weight + more) * elements
 
 
 _ADAM = (  # m *= b1; m += g; v *= b2; v += g g; root, its division, + eps; w += m / root
@@ -217,12 +296,117 @@ optimizer(
 )
 
 
-def find(name: str) -> Optimizer:
-    """Return an optimizer by name.
+optimizer(
+    "lion",
+    states=("momentum",),
+    flops_per_weight=11,
+    rule="c = b1 m + (1 - b1) g (3); sign (1); w -= rate (c + decay w) (4);"
+    " m = b2 m + (1 - b2) g (3)",
+    source="Chen et al., Symbolic discovery of optimization algorithms, NeurIPS 2023,"
+    " arXiv:2302.06675, Algorithm 2",
+)
+optimizer(
+    "adamw-8bit",
+    states=("first-moment", "second-moment"),
+    flops_per_weight=16,
+    rule="as adamw (16); each state is looked up, scaled, and quantised again (5 each)",
+    source="Dettmers et al., 8-bit optimizers via block-wise quantization, ICLR 2022,"
+    " arXiv:2110.02861; blocks of 256 numbers with a scale in fp32, tensors of less than 4,096"
+    " numbers in full, as in bitsandbytes' AdamW8bit (optim/optimizer.py: blocksize 256,"
+    " min_8bit_size)",
+    state_format="int8-block",
+)
+optimizer(
+    "muon",
+    states=("momentum",),
+    flops_per_weight=7,
+    rule="m = mu m + g (2); mu m + g (2); its conversion (1) and sum of squares (2); five times"
+    " A = X X', B = b A + c A A, X = a X + B X; w -= rate (X scale + decay w) (4)",
+    source="K. Jordan et al., Muon: An optimizer for hidden layers in neural networks, 2024,"
+    " kellerjordan.github.io/posts/muon; Liu et al., Muon is scalable for LLM training, 2025,"
+    " arXiv:2502.16982, Algorithm 1 (decay, scale by shape); Megatron-Core, core/optimizer/muon.py,"
+    " TensorParallelMuon (num_ns_steps=5, mode 'duplicated')",
+    products=(
+        MatrixProduct("small", "small", "large", 5),
+        MatrixProduct("small", "small", "small", 5),
+        MatrixProduct("small", "large", "small", 5),
+    ),
+    update_flops=4,
+)
+optimizer(
+    "soap",
+    states=("first-moment", "second-moment"),
+    flops_per_weight=7,
+    rule="m (3); v (4) of g in the eigenvectors' coordinates; L += g g', R += g' g, g and m to"
+    " these coordinates and m / (sqrt(v) + eps) back; every 10 steps a power iteration (2 s^3) and"
+    " a QR decomposition (8/3 s^3, R and Q) of either side; w -= rate (u + decay w), u = m / root"
+    " (7)",
+    source="Vyas et al., SOAP: Improving and stabilizing Shampoo using Adam, ICLR 2025,"
+    " arXiv:2409.11321, Algorithms 3 and 4 (frequency 10, max_precond_dim 10,000); Golub and"
+    " Van Loan, Matrix computations, 4th ed., Section 5.2, for Householder QR",
+    products=(
+        MatrixProduct("rows", "rows", "columns", 1, "rows"),
+        MatrixProduct("columns", "columns", "rows", 1, "columns"),
+        MatrixProduct("rows", "columns", "rows", 3, "rows"),
+        MatrixProduct("rows", "columns", "columns", 3, "columns"),
+    ),
+    update_flops=7,
+    side_states=("covariance", "eigenvectors"),
+    longest_side=10_000,
+    side_flops=(2 + Fraction(8, 3)) / 10,
+)
+optimizer(
+    "shampoo",
+    states=("momentum", "grafted-moment"),
+    flops_per_weight=7,
+    rule="m (3); v of the grafted Adam (4); L += g g', R += g' g; u = L^-1/4 g R^-1/4; every 50"
+    " steps the roots by an eigendecomposition of either side (9 s^3, and 2 s^3 for the root);"
+    " w -= rate (u norm + decay w), norms of both updates (9)",
+    source="Gupta et al., Shampoo, ICML 2018, arXiv:1802.09568; Shi et al., A distributed"
+    " data-parallel PyTorch implementation of the distributed Shampoo optimizer, 2023,"
+    " arXiv:2309.06497 (roots every 50 steps, blocks of at most 8,192, Adam grafting); Golub and"
+    " Van Loan, Section 8.3, for the symmetric QR algorithm with eigenvectors",
+    products=(
+        MatrixProduct("rows", "rows", "columns", 1, "rows"),
+        MatrixProduct("columns", "columns", "rows", 1, "columns"),
+        MatrixProduct("rows", "columns", "rows", 1, "rows"),
+        MatrixProduct("rows", "columns", "columns", 1, "columns"),
+    ),
+    update_flops=9,
+    side_states=("factor", "inverse-root"),
+    longest_side=8_192,
+    side_flops=Fraction(11, 50),
+)
+
+
+def find(name: str, state_format: str | None = None) -> Optimizer:
+    """Return an optimizer by name, with its state in another format if one is given.
 
     Raises
     ------
     RidgelineError
-        If it is unknown.
+        If it or the format is unknown.
     """
-    return OPTIMIZERS[name]
+    rule = OPTIMIZERS[name]
+    return rule if state_format is None else with_state_format(rule, state_format)
+
+
+def otherwise(rule: Optimizer) -> Optimizer:
+    """Return the rule for weights that are no matrices: itself, if it takes no whole ones."""
+    return find(rule.otherwise, rule.state_format or None) if rule.products else rule
+
+
+def with_state_format(rule: Optimizer, state_format: str) -> Optimizer:
+    """Return a rule whose state is kept in a format.
+
+    Raises
+    ------
+    RidgelineError
+        If no state is kept in that.
+    """
+    if state_format not in STATE_FORMATS:
+        raise RidgelineError(
+            f"optimizer state is not kept in {state_format!r}{nearest(state_format, STATE_FORMATS)}"
+            f" (allowed: {', '.join(STATE_FORMATS)})"
+        )
+    return replace(rule, state_format=state_format)

@@ -77,8 +77,8 @@ class Grouped:
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
-    """Labels of an op.
+class OpAxes:
+    """Axes of the tensors of an op, as labels: along which it can be sharded.
 
     Attributes
     ----------
@@ -137,14 +137,14 @@ class Signature:
         raise KeyError(label)
 
 
-ShardingRule = Callable[[Op, Tensors], Signature]
+ShardingRule = Callable[[Op, Tensors], OpAxes]
 """Labels of a forward op of some kind, whose tensors are `Tensors`."""
-GradientShardingRule = Callable[[Op, Tensors, Op, Signature], Signature]
+GradientShardingRule = Callable[[Op, Tensors, Op, OpAxes], OpAxes]
 """What is special about the labels of a gradient op: the op, all tensors, its forward op, and the
 labels that follow from those of the forward op."""
 
 
-def whole(op: Op, tensors: Tensors) -> Signature:
+def whole(op: Op, tensors: Tensors) -> OpAxes:
     """Labels of an op that can not be divided."""
     blank = [tuple("" for _ in tensors[name].shape) for name in (*op.inputs, *op.outputs)]
-    return Signature(tuple(blank[: len(op.inputs)]), tuple(blank[len(op.inputs) :]))
+    return OpAxes(tuple(blank[: len(op.inputs)]), tuple(blank[len(op.inputs) :]))

@@ -9,7 +9,7 @@ from ridgeline.workload.sharding_axes import (
     COLUMNS,
     ROWS,
     Labels,
-    Signature,
+    OpAxes,
     Tensors,
     Window,
     whole,
@@ -33,30 +33,30 @@ def flat_lead(count: int) -> Labels:
     return ("d0", *("" for _ in range(count - 1)))
 
 
-def elementwise_sharding(op: Op, tensors: Tensors) -> Signature:
+def elementwise_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """All tensors have one shape, or the same rows, written as one dimension or several."""
     inputs, outputs = shapes_of(op, tensors)
     if len({*inputs, *outputs}) > 1:
         return _alike_rows(op, tensors)
     labels = plain_labels(len(inputs[0]))
-    return Signature((labels,) * len(inputs), (labels,) * len(outputs))
+    return OpAxes((labels,) * len(inputs), (labels,) * len(outputs))
 
 
-def _alike_rows(op: Op, tensors: Tensors) -> Signature:
+def _alike_rows(op: Op, tensors: Tensors) -> OpAxes:
     """Labels of tensors with the same rows of features, as [b s, f] and [b, s, f] have."""
     inputs, outputs = shapes_of(op, tensors)
     shapes = [*inputs, *outputs]
     if len({(math.prod(shape), shape[-1:]) for shape in shapes}) > 1 or min(map(len, shapes)) < 2:
         return whole(op, tensors)
     few = math.gcd(*(shape[0] for shape in shapes))
-    return Signature(
+    return OpAxes(
         tuple((*flat_lead(len(shape) - 1), "f") for shape in inputs),
         tuple((*flat_lead(len(shape) - 1), "f") for shape in outputs),
         {"d0": few},
     )
 
 
-def broadcast_sharding(op: Op, tensors: Tensors) -> Signature:
+def broadcast_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Dimensions are matched from the last on; one that is broadcast stays whole."""
     inputs, (output,) = shapes_of(op, tensors)
     labels = plain_labels(len(output))
@@ -70,7 +70,7 @@ def broadcast_sharding(op: Op, tensors: Tensors) -> Signature:
         alike = zip(shape, output[len(output) - len(shape) :], last, strict=True)
         return tuple(label if mine == whole_ else "" for mine, whole_, label in alike)
 
-    return Signature(tuple(map(of, inputs)), (labels,))
+    return OpAxes(tuple(map(of, inputs)), (labels,))
 
 
 def is_channels_last(last: tuple[int, ...], first: tuple[int, ...]) -> bool:
@@ -81,21 +81,21 @@ def is_channels_last(last: tuple[int, ...], first: tuple[int, ...]) -> bool:
     return len(last) > 3 and last != first and last == (*first[:1], *first[2:], *first[1:2])
 
 
-def last_axis_sharding(op: Op, tensors: Tensors) -> Signature:
+def last_axis_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Rows are independent of each other; the last axis stays whole."""
     count = len(tensors[op.inputs[0]].shape)
     labels = (*plain_labels(count - 1), "")
-    return Signature((labels,), (labels,) * len(op.outputs))
+    return OpAxes((labels,), (labels,) * len(op.outputs))
 
 
-def sample_sharding(op: Op, tensors: Tensors) -> Signature:
+def sample_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Every output needs all of its sample."""
     inputs, outputs = (
         tuple(tuple("" if i else "b" for i in range(len(shape))) for shape in shapes)
         for shapes in shapes_of(op, tensors)
     )
     products = {"b": ("batch",)} if isinstance(op.loops, Gemm) else {}
-    return Signature(inputs, outputs, loops=products)
+    return OpAxes(inputs, outputs, loops=products)
 
 
 def image_labels(shape: tuple[int, ...], channels: str) -> Labels:
@@ -110,7 +110,7 @@ def filter_labels(shape: tuple[int, ...], first: str, second: str) -> Labels:
     return (first, second, *("" for _ in shape[2:]))
 
 
-def channel_sharding(op: Op, tensors: Tensors) -> Signature:
+def channel_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Images, channel by channel; of one pixel for each, every device adds its part."""
     x, y = tensors[op.inputs[0]].shape, tensors[op.outputs[0]].shape
     labels, made = image_labels(x, "c"), image_labels(y, "c")
@@ -124,7 +124,7 @@ def channel_sharding(op: Op, tensors: Tensors) -> Signature:
             made = tuple("" if name == label else name for name in made)
         else:
             windows[label] = window
-    return Signature((labels,), (made,) * len(op.outputs), windows=windows)
+    return OpAxes((labels,), (made,) * len(op.outputs), windows=windows)
 
 
 def _pool_window(op: Op, label: str, n_in: int, n_out: int) -> Window | None:

@@ -67,7 +67,7 @@ def test_offloading_is_said_not_to_be_modelled(tmp_path: Path) -> None:
         ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, "both on"),
         ({"zero_optimization": {"stage": 3}, "pipeline": {"stages": 4}}, "stage 0 or 1"),
         ({"zero_optimization": {"stage": 4}}, "found 4"),
-        ({"optimizer": {"type": "Muon"}}, "not modelled"),
+        ({"optimizer": {"type": "Sophia"}}, "not modelled"),
         ({"gradient_accumulation_steps": 3, "train_micro_batch_size_per_gpu": 2}, "global batch 8"),
     ],
 )

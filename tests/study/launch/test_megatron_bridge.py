@@ -78,9 +78,6 @@ def test_a_launch_line() -> None:
         ("a.py", "import megatron.bridge\ndef f(:\n", "not Python"),
         ("a.py", "import megatron.bridge\ndef deepseek_v4_pretrain_config():\n  return base()\n",
          "no network of the catalogue is 'deepseek_v4'"),
-        ("a.py", "import megatron.bridge\ndef llama3_8b_pretrain_config():\n"
-         "  cfg = _pretrain_common()\n  a, b = distributed_muon_with_cosine_annealing()\n",
-         "Muon is not modelled"),
         ("a.sh", "# Megatron-Bridge\npython run_recipe.py --recipe ours x=1\n",
          "not one of a name that says its network"),
         ("a.yaml", "perf_matrix:\n  h100:\n    num_gpus_8:\n      common: {tp: 1}\n"
@@ -115,3 +112,14 @@ def test_recipes_of_the_library_sum_gradients_wide_those_of_performance_do_not()
     set_ = {"launch": "1", "grad_reduce_in_fp32": "false"}
     job = read_launch(library, set_=set_)
     assert job.software_settings["gradients.main_grads"] == "narrow"
+
+
+def test_muon_of_a_recipe_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.py"
+    path.write_text(
+        "import megatron.bridge\ndef llama3_8b_pretrain_config():\n"
+        "  cfg = _pretrain_common()\n  a, b = distributed_muon_with_cosine_annealing()\n"
+        "  return cfg\n",
+        "utf-8",
+    )
+    assert read_launch(path).plan["optimizer"] == "muon"

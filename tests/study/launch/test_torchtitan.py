@@ -93,8 +93,9 @@ def test_the_older_layout_has_other_sections(tmp_path: Path) -> None:
     [
         ("global_batch_size = 128", "global_batch_size = 100", "global batch 100"),
         ('flavor = "8B"', 'flavor = "8.5B"', "no description"),
-        ('name = "AdamW"', 'name = "Muon"', "muon is not modelled"),
+        ('name = "AdamW"', 'name = "Sophia"', "sophia is not modelled"),
         ('selective_ac_option = "op"', 'selective_ac_option = "most"', "'most'"),
+        ('mode = "selective"', 'mode = "memory_budget"\nmemory_budget = 2', "share from 0 to 1"),
         ("seq_len = 4096", "seq_len = 4096\nenable_cpu_offload = true", "host's memory"),
     ],
 )
@@ -104,11 +105,19 @@ def test_what_cannot_be_simulated_is_refused(tmp_path: Path, old: str, new: str,
     assert refused.value.line
 
 
-def test_no_recomputation_is_none_and_every_second_block_is_said(tmp_path: Path) -> None:
-    assert changed(tmp_path, 'mode = "selective"', 'mode = "none"').plan["recompute"] == "none"
-    job = changed(tmp_path, 'option = "op"', 'option = "2"')
-    assert job.plan["recompute"] == "alternate"
-    assert any("one of 2 blocks" in note for note in job.notes)
+@pytest.mark.parametrize(
+    ("old", "new", "mode"),
+    [
+        ('mode = "selective"', 'mode = "none"', "none"),
+        ('option = "op"', 'option = "1"', "full"),
+        ('option = "op"', 'option = "2"', "full:2"),
+        ('mode = "selective"', 'mode = "memory_budget"', "budget:0.5"),
+        ('mode = "selective"', 'mode = "memory_budget"\nmemory_budget = 0.3', "budget:0.3"),
+        ('mode = "selective"', 'mode = "memory_budget"\nmemory_budget = 0', "full"),
+    ],
+)
+def test_modes_of_recomputation_are_read(tmp_path: Path, old: str, new: str, mode: str) -> None:
+    assert changed(tmp_path, old, new).plan["recompute"] == mode
 
 
 def test_a_compiled_loss_alone_is_no_compiled_network(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from ridgeline.hardware import load_device
 from ridgeline.study.csv_file import read_csv
 from ridgeline.study.validate import gemm
-from ridgeline.study.validate.measured import LeastTimes, PricedRow, priced
+from ridgeline.study.validate.measured import KernelTimeBounds, PricedRow, priced
 from ridgeline.study.validate.product_ways import BLOCK, product_way
 from ridgeline.study.validate.rows import MAX_BYTES, SHIPPED, MeasuredRow
 from ridgeline.workload.kernel_graphs import linear_graph, product_formats
@@ -69,7 +69,7 @@ def test_blocks_take_their_share_of_a_processor_s_peak_round_by_round(
     for _ in range(blocks):
         first = free_s.index(min(free_s))
         free_s[first] += block_s
-    least = LeastTimes(blocks=blocks, block_flops=2.0 * BLOCK * BLOCK * k, share=share)
+    least = KernelTimeBounds(blocks=blocks, block_flops=2.0 * BLOCK * BLOCK * k, share=share)
     assert least.sums_s(graph, device) == pytest.approx(max(free_s), rel=1e-3)
 
 
@@ -82,9 +82,9 @@ def test_rows_take_their_time_however_short_they_are() -> None:
 
 def test_bytes_of_rows_are_not_counted_twice() -> None:
     device, graph = load_device("h200-sxm"), linear_graph(64, 64, 2**16, product_formats("fp8"))
-    assert LeastTimes(64, 1e-9).more_of_rows_s(graph, device) == 0.0
-    assert LeastTimes(64, 0.0).more_of_rows_s(graph, device) == 0.0
-    assert LeastTimes(2**20, 1e-6).more_of_rows_s(graph, device) > 0.0
-    assert LeastTimes(1, number_s=1e-3).more_of_rows_s(graph, device) == pytest.approx(
+    assert KernelTimeBounds(64, 1e-9).more_of_rows_s(graph, device) == 0.0
+    assert KernelTimeBounds(64, 0.0).more_of_rows_s(graph, device) == 0.0
+    assert KernelTimeBounds(2**20, 1e-6).more_of_rows_s(graph, device) > 0.0
+    assert KernelTimeBounds(1, number_s=1e-3).more_of_rows_s(graph, device) == pytest.approx(
         1e-3, rel=0.01
     )  # a row is not divided among processors

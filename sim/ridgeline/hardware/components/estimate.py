@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ridgeline import catalog, units
-from ridgeline.config import Document, read_yaml, validate
+from ridgeline.config import Document, check_kind, read_yaml, validate
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.components.grid import ram
 from ridgeline.hardware.components.scaling import interpolated, node_factor, nominal_voltage
@@ -98,10 +98,7 @@ def _checked(path: str, document: Document) -> Component:
     known = _known.get(path)
     if known is not None and known[0] is document.data:  # equal text is parsed once
         return known[1]
-    if not isinstance(document.data, dict):
-        raise document.error("expected a mapping of fields")
-    if (kind := document.data.get("kind")) != "component":
-        raise document.error(f"expected kind: component; found {kind!r}", ("kind",))
+    check_kind(document, "component")
     found = validate(document, Component).model_copy(update={"file": path})
     if len(_known) > 64:
         _known.clear()

@@ -37,7 +37,7 @@ from ridgeline.kernels.fusion.regions import (
 )
 from ridgeline.kernels.fusion.row_ops import on_rows
 from ridgeline.kernels.fusion.unfused import UnfusedStretches
-from ridgeline.kernels.op_signature import Alike, described
+from ridgeline.kernels.op_signature import OpSignature, described
 from ridgeline.kernels.pricing import price_all
 from ridgeline.workload.graph import Graph, Op
 
@@ -161,11 +161,11 @@ class FusionPricer:
         self.takes_weights = "b" in near.holds
         self._windows = [windows(op, graph) for op in graph.ops]
         self._pieces: dict[tuple[int, int], FusedPiece] = {}
-        self._kinds: dict[Alike, FusedPiece] = {}
+        self._kinds: dict[OpSignature, FusedPiece] = {}
         read_last = {name: at for at, op in enumerate(graph.ops) for name in op.inputs}
         self._read_last = read_last
 
-    def priced(self, kinds: Sequence[Alike]) -> Floats:
+    def priced(self, kinds: Sequence[OpSignature]) -> Floats:
         """Return what ops by themselves cost, a `GroupCost` in each row."""
         far, found = self.device.far_memory, []
         for cost in price_all(kinds, self.device):
@@ -319,7 +319,7 @@ class FusionPricer:
             known = self._pieces[at, rows] = self._priced(self._kind(at, rows), at)
         return known
 
-    def _priced(self, kind: Alike, at: int) -> FusedPiece:
+    def _priced(self, kind: OpSignature, at: int) -> FusedPiece:
         """Price a piece; equal ones of other layers are priced once.
 
         Sums are read from the level before what a piece adds is written there.
@@ -335,7 +335,7 @@ class FusionPricer:
             )
         return known
 
-    def _kind(self, at: int, rows: int) -> Alike:
+    def _kind(self, at: int, rows: int) -> OpSignature:
         found: tuple[RowWindow | None, ...] | None = self._windows[at]
         assert found is not None
         op, graph = on_rows(self.graph.ops[at], self.graph, found, rows)

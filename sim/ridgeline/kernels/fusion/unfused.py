@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ridgeline.hardware.device import Device
 from ridgeline.kernels.cache_residency import Found, keeping, last_touched, residence
-from ridgeline.kernels.op_signature import Alike, alike
+from ridgeline.kernels.op_signature import OpSignature, op_signatures
 from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.liveness import STATIC_ROLES
 
@@ -37,7 +37,7 @@ class UnfusedStretches:
     """
 
     def __init__(
-        self, graph: Graph, device: Device, price: Callable[[Sequence[Alike]], Costs]
+        self, graph: Graph, device: Device, price: Callable[[Sequence[OpSignature]], Costs]
     ) -> None:
         self.graph, self.price = graph, price
         self.levels = len(keeping(device))
@@ -123,7 +123,7 @@ class UnfusedStretches:
 
     def _find(self, wanted: Sequence[tuple[int, Found | None]]) -> None:
         ops: list[Op] = [self.graph.ops[at] for at, _ in wanted]
-        kinds = alike(ops, self.graph, [found for _, found in wanted])
+        kinds = op_signatures(ops, self.graph, [found for _, found in wanted])
         distinct = list(dict.fromkeys(kinds))
         costs = dict(zip(distinct, self.price(distinct), strict=True))
         self._costs |= {way: costs[kind] for way, kind in zip(wanted, kinds, strict=True)}

@@ -66,7 +66,7 @@ class Misfit(RidgelineError):
 
 
 @dataclass
-class PlayedMapping:
+class EvaluatedMapping:
     """A mapping on a machine, and the tiles that were met.
 
     Attributes

@@ -40,7 +40,7 @@ _STEPS = (1.0005, 1.02, 1.05, 1.1, 1.2, 1.4, 2.0, 4.0, 16.0, math.inf)
 
 
 @dataclass(frozen=True, slots=True)
-class FoundLayout:
+class LayoutResult:
     """A layout, and what it takes.
 
     Attributes
@@ -73,8 +73,8 @@ class FoundLayout:
 @lru_cache(maxsize=4096)
 def best_layout(
     nest: ConvolutionNest, elements: Elements, constraints: Constraints = FREE
-) -> FoundLayout:
-    """Find the best layout by `LayoutPrices.objective`; equal ones go by `FoundLayout.rank`.
+) -> LayoutResult:
+    """Find the best layout by `LayoutPrices.objective`; equal ones go by `LayoutResult.rank`.
 
     Raises
     ------
@@ -86,7 +86,7 @@ def best_layout(
         for name in ((constraints.dataflow,) if constraints.dataflow else elements.dataflows)
         for flow in DATAFLOWS[name]
     ]
-    best: FoundLayout | None = None
+    best: LayoutResult | None = None
     complete, played = True, 0
     for flow in dict.fromkeys(flows):
         searched = _Search(nest, elements, flow, constraints)
@@ -101,7 +101,7 @@ def best_layout(
 
 def given_layout(
     nest: ConvolutionNest, elements: Elements, given: MappingFile, levels: list[str]
-) -> FoundLayout:
+) -> LayoutResult:
     """Count the layout of a mapping file, or find the best of those that it allows.
 
     Parameters
@@ -126,7 +126,7 @@ def given_layout(
     return evaluate(nest, elements, settled)
 
 
-def evaluate(nest: ConvolutionNest, elements: Elements, layout: SpatialLayout) -> FoundLayout:
+def evaluate(nest: ConvolutionNest, elements: Elements, layout: SpatialLayout) -> LayoutResult:
     """Count one layout, searched or given."""
     counts = count(nest, layout, elements.networks)
     outside = SpatialLayout(layout.buffer_tile, {}, {}, layout.memory)
@@ -151,7 +151,7 @@ def evaluate(nest: ConvolutionNest, elements: Elements, layout: SpatialLayout) -
         "energy": (energy_j, time),
         "edp": (energy_j * time, time),
     }[prices.objective]
-    return FoundLayout(
+    return LayoutResult(
         layout, counts, (x, w, y_in, y_out), time, energy_j, (*rank, float(far_words))
     )  # fmt: skip
 
@@ -229,7 +229,7 @@ class _Search:
         )
         self.orders = orders_of(nest, flow, constraints)
 
-    def best(self, known: FoundLayout | None) -> tuple[FoundLayout | None, bool]:
+    def best(self, known: LayoutResult | None) -> tuple[LayoutResult | None, bool]:
         """Return the best layout, or None: a known one is not worse; whether all were seen."""
         if not (self.tiles and self.rows and self.columns):
             return None, True
@@ -436,9 +436,9 @@ class _Search:
     def _settles_tiles(self) -> bool:
         return any(place in ("buffer", "memory") for place, _, _ in self.constraints.settled)
 
-    def _settled(self, known: FoundLayout | None) -> tuple[FoundLayout | None, bool]:
+    def _settled(self, known: LayoutResult | None) -> tuple[LayoutResult | None, bool]:
         """Play layouts whose loops over tiles a file settles in part, up to some number."""
-        best: FoundLayout | None = None
+        best: LayoutResult | None = None
         space = self._space(math.inf)
         bounds = np.ones((len(space.parts), len(space.tiles)))
         for d in range(8):

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ridgeline.errors import ConfigError
 from ridgeline.network.inline import INLINE, read_link
 from ridgeline.network.topologies.switch import switch_block
-from ridgeline.network.topology import DEVICE, MAX_DEVICES, Drawing, Topology
+from ridgeline.network.topology import DEVICE, MAX_DEVICES, Topology, TopologyBuilder
 
 
 @INLINE.register("BCube")
@@ -30,7 +30,7 @@ def bcube(arguments: Sequence[str]) -> Topology:
             f"BCube: 2 or more ports, and at most {MAX_DEVICES} servers; found {n}^{levels}"
         )
     link = read_link("BCube", arguments[2:])
-    drawing = Drawing()
+    drawing = TopologyBuilder()
     servers = [drawing.vertex(f"server{i}", DEVICE, node=0) for i in range(n**levels)]
     for level in range(levels):
         stride = n**level

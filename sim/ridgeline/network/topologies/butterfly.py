@@ -16,14 +16,14 @@ from itertools import combinations
 
 from ridgeline.errors import ConfigError
 from ridgeline.network.inline import INLINE, read_link
-from ridgeline.network.topology import DEVICE, MAX_DEVICES, Drawing, LinkKind, Topology
+from ridgeline.network.topology import DEVICE, MAX_DEVICES, LinkKind, Topology, TopologyBuilder
 
 
 @INLINE.register("Butterfly")
 def butterfly(arguments: Sequence[str]) -> Topology:
     """Make the k-ary n-fly; links are one way, from the devices through all stages back to them."""
     k, n, link = _read("Butterfly", arguments)
-    drawing = Drawing()
+    drawing = TopologyBuilder()
     devices = [drawing.vertex(f"device{i}", DEVICE) for i in range(k**n)]
     rows = k ** (n - 1)
     stages = [
@@ -51,7 +51,7 @@ def butterfly(arguments: Sequence[str]) -> Topology:
 def flattened_butterfly(arguments: Sequence[str]) -> Topology:
     """Make k^(n-1) routers with k devices each, fully linked along each of n - 1 dimensions."""
     k, n, link = _read("FlattenedButterfly", arguments)
-    drawing = Drawing()
+    drawing = TopologyBuilder()
     devices = [drawing.vertex(f"device{i}", DEVICE) for i in range(k**n)]
     routers = [drawing.vertex(f"router{i}", "switch") for i in range(k ** (n - 1))]
     for i, device in enumerate(devices):

@@ -16,14 +16,16 @@ from ridgeline.network.topology import (
     DEVICE,
     FABRICS,
     MAX_DEVICES,
-    Drawing,
     LinkKind,
     Topology,
+    TopologyBuilder,
 )
 
 
 @FABRICS.register("dragonfly")
-def dragonfly_fabric(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: LinkKind) -> None:
+def dragonfly_fabric(
+    drawing: TopologyBuilder, fabric: Fabric, nics: Sequence[int], link: LinkKind
+) -> None:
     """Join NICs by a dragonfly: that of the shape, or the balanced one of `radix`-port routers.
 
     Raises
@@ -64,7 +66,7 @@ def dragonfly(arguments: Sequence[str]) -> Topology:
     if p * a * n_groups > MAX_DEVICES:
         raise ConfigError(f"Dragonfly: {p * a * n_groups} devices; at most {MAX_DEVICES}")
     link = read_link("Dragonfly", arguments[3:])
-    drawing = Drawing()
+    drawing = TopologyBuilder()
     devices = [drawing.vertex(f"device{i}", DEVICE) for i in range(p * a * n_groups)]
     routers = join_groups(drawing, n_groups, a, h, link)
     for i, device in enumerate(devices):
@@ -77,7 +79,9 @@ def dragonfly(arguments: Sequence[str]) -> Topology:
     )
 
 
-def join_groups(drawing: Drawing, n_groups: int, a: int, h: int, link: LinkKind) -> list[int]:
+def join_groups(
+    drawing: TopologyBuilder, n_groups: int, a: int, h: int, link: LinkKind
+) -> list[int]:
     """Draw groups of `a` routers with `h` global links each; return the routers.
 
     The global ports of a group are dealt out to the other groups in turn, the next group first, so
@@ -94,7 +98,7 @@ def join_groups(drawing: Drawing, n_groups: int, a: int, h: int, link: LinkKind)
 
 
 def join_globally(
-    drawing: Drawing, routers: Sequence[int], n_groups: int, a: int, h: int, link: LinkKind
+    drawing: TopologyBuilder, routers: Sequence[int], n_groups: int, a: int, h: int, link: LinkKind
 ) -> None:
     """Link groups of `a` routers with `h` global ports each, as `join_groups` says."""
     others = n_groups - 1

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from ridgeline.errors import ConfigError
 from ridgeline.network.inline import INLINE, read_link
 from ridgeline.network.topologies.dragonfly import join_globally
-from ridgeline.network.topology import DEVICE, MAX_DEVICES, Drawing, Topology
+from ridgeline.network.topology import DEVICE, MAX_DEVICES, Topology, TopologyBuilder
 
 
 @INLINE.register("DragonflyPlus")
@@ -33,7 +33,7 @@ def dragonfly_plus(arguments: Sequence[str]) -> Topology:
             f"DragonflyPlus: {p * n_leaves * n_groups} devices; at most {MAX_DEVICES}"
         )
     link = read_link("DragonflyPlus", arguments[4:])
-    drawing = Drawing()
+    drawing = TopologyBuilder()
     devices = [drawing.vertex(f"device{i}", DEVICE) for i in range(p * n_leaves * n_groups)]
     leaves, spines = (
         [drawing.vertex(f"group{g}.{name}{i}", "switch") for g in range(n_groups) for i in range(n)]

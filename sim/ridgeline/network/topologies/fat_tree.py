@@ -23,14 +23,14 @@ from ridgeline.network.topology import (
     DEVICE,
     FABRICS,
     MAX_DEVICES,
-    Drawing,
     LinkKind,
     Topology,
+    TopologyBuilder,
 )
 
 
 @FABRICS.register("fat-tree")
-def fat_tree(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: LinkKind) -> None:
+def fat_tree(drawing: TopologyBuilder, fabric: Fabric, nics: Sequence[int], link: LinkKind) -> None:
     """Join NICs, in node order, so that any half of them can send to the other at full rate.
 
     NICs that fit on the ports of one switch share that switch. Otherwise each leaf has radix/2 of
@@ -54,7 +54,9 @@ def fat_tree(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: LinkKi
 
 
 @FABRICS.register("rail-optimised")
-def rail_optimised(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: LinkKind) -> None:
+def rail_optimised(
+    drawing: TopologyBuilder, fabric: Fabric, nics: Sequence[int], link: LinkKind
+) -> None:
     """Join the NICs of equal position in consecutive nodes, radix/2 of them, by one leaf (a rail).
 
     So devices of equal position meet after one switch. NVIDIA, "NVIDIA DGX SuperPOD: Next
@@ -74,7 +76,9 @@ def rail_optimised(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: 
 
 
 @FABRICS.register("switch")
-def one_switch(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: LinkKind) -> None:
+def one_switch(
+    drawing: TopologyBuilder, fabric: Fabric, nics: Sequence[int], link: LinkKind
+) -> None:
     """Join all NICs by one ideal switch without limit of ports."""
     centre = drawing.vertex("switch0", "switch")
     for nic in nics:
@@ -82,7 +86,7 @@ def one_switch(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: Link
 
 
 def join_leaves(
-    drawing: Drawing, fabric: Fabric, members: Sequence[Sequence[int]], link: LinkKind
+    drawing: TopologyBuilder, fabric: Fabric, members: Sequence[Sequence[int]], link: LinkKind
 ) -> None:
     """Draw a leaf above each list of NICs, and the switches above the leaves."""
     radix, (of_pod, above_pod) = fabric.ports, fabric.spine_ports
@@ -117,7 +121,12 @@ def join_leaves(
 
 
 def _spread(
-    drawing: Drawing, below: Sequence[int], name: str, uplinks: int, radix: int, link: LinkKind
+    drawing: TopologyBuilder,
+    below: Sequence[int],
+    name: str,
+    uplinks: int,
+    radix: int,
+    link: LinkKind,
 ) -> None:
     """Spread the uplinks of some switches evenly over the fewest switches with enough ports."""
     n = next(
@@ -146,7 +155,7 @@ def k_ary_fat_tree(arguments: Sequence[str]) -> Topology:
     n = k * aggregation[0] * edge[0]
     if n > MAX_DEVICES:
         raise ConfigError(f"FatTree: {n} hosts; at most {MAX_DEVICES}")
-    drawing = Drawing()
+    drawing = TopologyBuilder()
     hosts = [drawing.vertex(f"host{i}", DEVICE) for i in range(n)]
     across = _join_pods(drawing, hosts, link, k, edge, aggregation)
     return drawing.finish(
@@ -188,14 +197,14 @@ def fat_tree_dimension(arguments: Sequence[str]) -> Blocks:
 
 
 @BLOCKS.register("FatTree")
-def fat_tree_block(drawing: Drawing, members: Sequence[int], link: LinkKind) -> float:
+def fat_tree_block(drawing: TopologyBuilder, members: Sequence[int], link: LinkKind) -> float:
     """Join k³/4 vertices by a k-ary fat tree."""
     k = round((4 * len(members)) ** (1 / 3))
     return _join_pods(drawing, members, link, k, (k // 2, k // 2), (k // 2, k // 2))
 
 
 def _join_pods(
-    drawing: Drawing,
+    drawing: TopologyBuilder,
     members: Sequence[int],
     link: LinkKind,
     k: int,

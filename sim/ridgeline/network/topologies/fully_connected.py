@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from ridgeline.network.inline import BLOCKS, Blocks, dimensions, read_inline
-from ridgeline.network.topology import Drawing, LinkKind
+from ridgeline.network.topology import LinkKind, TopologyBuilder
 
 
 @BLOCKS.register("FullyConnected")
-def fully_connected_block(drawing: Drawing, members: Sequence[int], link: LinkKind) -> float:
+def fully_connected_block(
+    drawing: TopologyBuilder, members: Sequence[int], link: LinkKind
+) -> float:
     """Join any two vertices."""
     for a, b in combinations(members, 2):
         drawing.join(a, b, link)

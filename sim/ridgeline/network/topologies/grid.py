@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from ridgeline.network.inline import BLOCKS, Blocks, dimensions, read_inline, read_shape
-from ridgeline.network.topology import Drawing, LinkKind
+from ridgeline.network.topology import LinkKind, TopologyBuilder
 
 
 @BLOCKS.register("Line")
-def line_block(drawing: Drawing, members: Sequence[int], link: LinkKind) -> float:
+def line_block(drawing: TopologyBuilder, members: Sequence[int], link: LinkKind) -> float:
     """Join neighbours; the ends are not joined."""
     for a, b in pairwise(members):
         drawing.join(a, b, link)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ridgeline.network.inline import BLOCKS, Blocks, dimensions, read_inline
-from ridgeline.network.topology import Drawing, LinkKind
+from ridgeline.network.topology import LinkKind, TopologyBuilder
 
 
 @BLOCKS.register("Ring")
-def ring_block(drawing: Drawing, members: Sequence[int], link: LinkKind) -> float:
+def ring_block(drawing: TopologyBuilder, members: Sequence[int], link: LinkKind) -> float:
     """Join vertices to a ring; two are joined by one link, a single one has none."""
     n = len(members)
     pairs = {frozenset((i, (i + 1) % n)) for i in range(n)} if n > 1 else set()

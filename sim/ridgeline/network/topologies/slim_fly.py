@@ -14,7 +14,7 @@ from itertools import product
 
 from ridgeline.errors import ConfigError
 from ridgeline.network.inline import INLINE, read_link
-from ridgeline.network.topology import DEVICE, MAX_DEVICES, Drawing, Topology
+from ridgeline.network.topology import DEVICE, MAX_DEVICES, Topology, TopologyBuilder
 
 
 @INLINE.register("SlimFly")
@@ -31,7 +31,7 @@ def slim_fly(arguments: Sequence[str]) -> Topology:
     if 2 * q * q * p > MAX_DEVICES:
         raise ConfigError(f"SlimFly: {2 * q * q * p} devices; at most {MAX_DEVICES}")
     link = read_link("SlimFly", arguments[2:])
-    drawing = Drawing()
+    drawing = TopologyBuilder()
     devices = [drawing.vertex(f"device{i}", DEVICE) for i in range(2 * q * q * p)]
     routers = [drawing.vertex(f"router{i}", "switch") for i in range(2 * q * q)]
     for i, device in enumerate(devices):

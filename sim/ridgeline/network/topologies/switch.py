@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ridgeline.network.inline import BLOCKS, Blocks, dimensions, read_inline
-from ridgeline.network.topology import Drawing, LinkKind
+from ridgeline.network.topology import LinkKind, TopologyBuilder
 
 
 @BLOCKS.register("Switch")
-def switch_block(drawing: Drawing, members: Sequence[int], link: LinkKind) -> float:
+def switch_block(drawing: TopologyBuilder, members: Sequence[int], link: LinkKind) -> float:
     """Join vertices by a switch; a message passes two links, so it takes 2 latencies."""
     centre = drawing.vertex(f"switch{len(drawing.names)}", "switch", node=0)
     for member in members:

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Fabric
-from ridgeline.network.topology import FABRICS, Drawing, LinkKind
+from ridgeline.network.topology import FABRICS, LinkKind, TopologyBuilder
 
 
 @FABRICS.register("torus")
 @FABRICS.register("mesh")
-def torus_fabric(drawing: Drawing, fabric: Fabric, nics: Sequence[int], link: LinkKind) -> None:
+def torus_fabric(
+    drawing: TopologyBuilder, fabric: Fabric, nics: Sequence[int], link: LinkKind
+) -> None:
     """Join the NICs of equal position of neighbouring nodes in every dimension of `Fabric.shape`.
 
     NICs pass on messages of others. Fewer nodes than the shape has are a slice of it

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ridgeline.errors import ConfigError
 from ridgeline.network.inline import INLINE, read_link
-from ridgeline.network.topology import DEVICE, MAX_DEVICES, Drawing, Topology
+from ridgeline.network.topology import DEVICE, MAX_DEVICES, Topology, TopologyBuilder
 
 
 @INLINE.register("Tree")
@@ -35,7 +35,7 @@ def tree(arguments: Sequence[str]) -> Topology:
     whole = per_leaf % over == 0
     uplinks = int(per_leaf / over) if whole else 1
     width = link.bandwidth_bytes_per_s * (1.0 if whole else per_leaf / over)
-    drawing = Drawing()
+    drawing = TopologyBuilder()
     devices = [drawing.vertex(f"host{i}", DEVICE) for i in range(hosts)]
     n_leaves = hosts // per_leaf
     leaves = [drawing.vertex(f"leaf{i}", "switch") for i in range(n_leaves)]

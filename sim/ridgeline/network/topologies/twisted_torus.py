@@ -15,7 +15,7 @@ from itertools import combinations_with_replacement
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network.inline import INLINE, from_text, read_shape
-from ridgeline.network.topology import DEVICE, Drawing, Topology
+from ridgeline.network.topology import DEVICE, Topology, TopologyBuilder
 
 
 @INLINE.register("TwistedTorus")
@@ -28,7 +28,7 @@ def twisted_torus(arguments: Sequence[str]) -> Topology:
             f"one; found {arguments[0]!r}"
         )
     longest = shape.index(max(shape))
-    drawing = Drawing()
+    drawing = TopologyBuilder()
     n = math.prod(shape)
     strides = [math.prod(shape[:d]) for d in range(len(shape))]
     devices = [drawing.vertex(f"device{i}", DEVICE, node=0) for i in range(n)]

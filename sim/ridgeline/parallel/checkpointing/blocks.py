@@ -53,6 +53,23 @@ def forward_blocks(graph: Graph) -> tuple[Block, ...]:
     return tuple(sorted((*named, *_stretches(graph, runs))))
 
 
+def counted_blocks(graph: Graph, how: str, count: int, runs: int = 1) -> tuple[Block, ...]:
+    """Return some blocks, or stretches of several.
+
+    "full": each whose number, from 1, is a multiple of `count`; "block": the first `count` of each
+    of `runs` equal parts of all; "uniform": all, `count` to a stretch.
+    """
+    blocks = forward_blocks(graph)
+    if how == "full":
+        return blocks[count - 1 :: count]
+    each = -(-len(blocks) // runs)
+    if how == "block":
+        return tuple(block for n, block in enumerate(blocks) if n % each < count)
+    parts = [blocks[at : at + each] for at in range(0, len(blocks), each)]
+    stretches = (part[at : at + count] for part in parts for at in range(0, len(part), count))
+    return tuple(tuple(i for block in stretch for i in block) for stretch in stretches)
+
+
 def every_other(graph: Graph, blocks: Iterable[Block]) -> frozenset[str]:
     """Return the results of every other product of weights in blocks."""
     return frozenset(name for names in _of_products(graph, blocks) for name in names[::2])

@@ -1,4 +1,4 @@
-"""Recomputation by modules, as Megatron-Core's ``--recompute-modules`` names parts of a layer.
+"""Modules of a layer, as Megatron-Core's ``--recompute-modules`` names them, in any network.
 
 =================  ==============================================================  ================
 module             forward ops                                                     outputs
@@ -16,12 +16,18 @@ Where outputs are kept, the inside of a module is formed again from its inputs (
 they are formed again, too, what reads them in the forward pass was done before they are freed
 (Megatron-Core, core/tensor_parallel/random.py, CheckpointWithoutOutput; which modules:
 core/transformer/transformer_config.py, recompute_modules).
+
+A module is found by the parts of its layers' names: those of this package, of Megatron-Core, and
+of transformers' networks, as traces have them.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import MappingProxyType
 from typing import NamedTuple
 
 from ridgeline.errors import ConfigError, nearest
@@ -31,27 +37,86 @@ from ridgeline.workload.graph import Graph
 
 JOINED = "+"
 
+_FEED_FORWARD = frozenset(
+    {"feed-forward", "feed_forward", "mlp", "ffn", "ff", "DenseReluDense", "fc_block"}
+)
+_MIXTURE = frozenset({"experts", "moe", "block_sparse_moe", "local_experts"})
+_SHARED = frozenset({"shared", "shared_expert", "shared_experts", "shared_mlp"})
+_ATTENTION = re.compile(r"(?i)(?:.*[._-])?(?:self[_-]?|cross[_-]?)?(?:attention|attn)")
+_NORMS = frozenset({"layer-norm", "rms-norm", "normalize"})
+_OF_HEADS = re.compile(r"(?i)(?:q|k|kv|query|key|key-value|q_a|kv_a)[_-]?(?:layer_?)?norm\d*")
+_ACTIVATIONS = frozenset({"swiglu", "geglu", "gelu", "relu", "silu", "relu-squared", "tanh"})
+_LATENT = frozenset({"key-value-up", "kv_b_proj", "linear_kv_up_proj"})
+_NOT_UP = re.compile(
+    r"(?:query-down|key-value-down|q_a_proj|kv_a_proj\w*|linear_\w*down_proj|output|o_proj"
+    r"|linear_proj|attention|core_attention|scores|softmax|context|flash|dropout|add)(?:\..*)?"
+)
+"""Layers of latent attention that are no part of its up-projections."""
+
+
+class OpPlace(NamedTuple):
+    """Where an op is: the parts of its layer's name, and its kind."""
+
+    parts: tuple[str, ...]
+    kind: str
+
+
+def _feed_forward(place: OpPlace) -> str:
+    """Name the feed-forward network, dense or a mixture, that an op is in; "": it is in none."""
+    parts, _ = place
+    for n, part in enumerate(parts):
+        if part in _FEED_FORWARD or part in _MIXTURE:
+            sum_ = len(parts) == n + 2 and parts[-1].split(".")[0] == "add"
+            return "" if sum_ and part == "feed-forward" else ".".join(parts[: n + 1])
+    return ""
+
+
+def _shared(place: OpPlace) -> str:
+    parts, _ = place
+    at = next((n for n, part in enumerate(parts) if part in _SHARED), None)
+    beside = None if at is None else parts[at - 1] in _FEED_FORWARD | _MIXTURE
+    return ".".join(parts[: at + 1]) if at is not None and beside else ""
+
+
+def _attention(place: OpPlace) -> str:
+    """Name the attention that an op is in, but for its down-projections, core and output."""
+    parts, _ = place
+    for n, part in enumerate(parts[:-1]):
+        if _ATTENTION.fullmatch(part):
+            return "" if _NOT_UP.fullmatch(".".join(parts[n + 1 :])) else ".".join(parts[: n + 1])
+    return ""
+
+
+def _norm(place: OpPlace) -> str:
+    """Name a norm of a block; those of heads, and of the whole network, are none."""
+    numbered = any(any(map(str.isdigit, part)) for part in place.parts[:-1])
+    of_branch = place.kind in _NORMS and numbered and not _OF_HEADS.fullmatch(place.parts[-1])
+    return ".".join(place.parts) if of_branch else ""
+
+
+def _expert_activation(place: OpPlace) -> str:
+    mixed = _MIXTURE.intersection(place.parts) and not _SHARED.intersection(place.parts)
+    return ".".join(place.parts) if mixed and place.kind in _ACTIVATIONS else ""
+
 
 class _Module(NamedTuple):
-    """Layers of a module: what their names begin and go on with; whether its outputs are kept."""
+    """How a module is found: what names the copy that an op is in; whether its outputs are kept."""
 
-    layers: str
+    copy_of: Callable[[OpPlace], str]
     kept: bool
 
 
-_LATENT = (
-    r"(.*\.attention)\.(?:query-norm|query-up|key-value-norm|key-value-up|rotary-query|rotary-key"
-    r"|join-query|join-key)"
+_MODULES: Mapping[str, _Module] = MappingProxyType(
+    {
+        "moe": _Module(_feed_forward, True),
+        "shared_experts": _Module(_shared, True),
+        "mlp": _Module(_feed_forward, True),
+        "core_attn": _Module(lambda place: "", True),
+        "moe_act": _Module(_expert_activation, False),
+        "mla_up_proj": _Module(_attention, False),
+        "layernorm": _Module(_norm, False),
+    }
 )
-_MODULES = {
-    "moe": _Module(r"(.*\.experts)\..*", True),
-    "shared_experts": _Module(r"(.*\.experts\.shared)\..*", True),
-    "mlp": _Module(r"(.*\.feed-forward)\.(?!add$).*", True),
-    "core_attn": _Module("", True),
-    "moe_act": _Module(r"(.*\.experts\.(?:swiglu|geglu|gelu|relu|silu|relu-squared))", False),
-    "mla_up_proj": _Module(_LATENT, False),
-    "layernorm": _Module(r"(.*\.norm\d*)", False),
-}
 """In the order in which they are done: what keeps its outputs first, since it may read others."""
 MODULES = tuple(_MODULES)
 
@@ -96,8 +161,31 @@ def module_blocks(graph: Graph, name: str) -> tuple[Block, ...]:
     """Return the forward ops of every copy of a module."""
     if name == "core_attn":
         return attention_cores(graph)
-    pattern, found = re.compile(_MODULES[name].layers), defaultdict[str, list[int]](list)
+    found = defaultdict[str, list[int]](list)
     for i in forward_ops(graph):
-        if match := pattern.fullmatch(graph.ops[i].layer):
-            found[match[1]].append(i)
-    return tuple(map(tuple, found.values()))
+        if copy := _MODULES[name].copy_of(OpPlace(_parts(graph.ops[i].layer), graph.ops[i].kind)):
+            found[copy].append(i)
+    ends = _ends_of_branches(graph) if name == "layernorm" else frozenset()
+    return tuple(tuple(ops) for ops in found.values() if _is_of(graph, ops, name, ends))
+
+
+def _is_of(graph: Graph, ops: list[int], name: str, ends: frozenset[int]) -> bool:
+    """Whether what is named like a module is one: with experts, without, with up-projections."""
+    if name == "layernorm":
+        return ends.isdisjoint(ops)
+    parts = {part for i in ops for part in _parts(graph.ops[i].layer)}
+    if name in {"moe", "mlp"}:
+        return bool(parts & _MIXTURE) is (name == "moe")
+    return name != "mla_up_proj" or bool(parts & _LATENT)
+
+
+def _ends_of_branches(graph: Graph) -> frozenset[int]:
+    """Forward ops whose results are only added to others."""
+    forward = [graph.ops[i] for i in forward_ops(graph)]
+    read = {name for op in forward if op.kind != "add" for name in op.inputs}
+    return frozenset(i for i in forward_ops(graph) if read.isdisjoint(graph.ops[i].outputs))
+
+
+@cache
+def _parts(layer: str) -> tuple[str, ...]:
+    return tuple(layer.split("."))

@@ -12,20 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, get_args
 
-from ridgeline.errors import RidgelineError, nearest
+from ridgeline.errors import RidgelineError
 from ridgeline.parallel.checkpointing.blocks import (
     attention_cores,
+    counted_blocks,
     every_other,
     forward_blocks,
     fused_results,
     product_results,
 )
-from ridgeline.parallel.checkpointing.modules import (
-    JOINED,
-    MODULES,
-    parse_modules,
-    recompute_modules,
-)
+from ridgeline.parallel.checkpointing.keep_budget import keep_within
+from ridgeline.parallel.checkpointing.mode_text import RecomputeMode
+from ridgeline.parallel.checkpointing.modules import recompute_modules
 from ridgeline.parallel.checkpointing.ops import recompute_blocks
 from ridgeline.workload.graph import Graph
 
@@ -43,23 +41,6 @@ Mode = Literal[
 MODES: tuple[Mode, ...] = get_args(Mode)
 
 
-def modules_of(mode: str) -> tuple[str, ...]:
-    """Return the modules that a mode names which is none of `MODES`.
-
-    Raises
-    ------
-    RidgelineError
-        If it names none.
-    """
-    try:
-        return parse_modules(mode)
-    except ValueError as error:
-        raise RidgelineError(
-            f"recompute: unknown mode {mode!r}{nearest(mode, MODES)} (allowed:"
-            f" {', '.join(MODES)}, or modules: {JOINED.join(MODULES[:2])}...)"
-        ) from error
-
-
 def with_recompute(
     graph: Graph,
     mode: str,
@@ -67,6 +48,7 @@ def with_recompute(
     budget_bytes: float | None = None,
     slots: int | None = None,
     time_s: Sequence[float] | None = None,
+    runs: int = 1,
 ) -> Graph:
     """Return the training graph with less kept for the backward pass.
 
@@ -89,6 +71,12 @@ def with_recompute(
     optimal       the least work with at most so many checkpoints, some ops several times: revolve
     budget        the least work with which the step fits into some bytes
     moe_act+...   modules of every layer, joined by + (see `modules`)
+    full:3        every third block: torchtitan's selective_ac_option
+    uniform:3     stretches of three blocks, of which only what others read is kept: Megatron-LM's
+                  recompute_method=uniform with recompute_num_layers
+    block:3       the first three blocks of each of `runs` parts: Megatron-LM's method "block"
+    budget:0.4    the least work with which blocks keep that share of the activations, or so many
+                  bytes (``budget:8 GB``): PyTorch's activation_memory_budget (see `keep_budget`)
     ============  ==================================================================================
 
     Parameters
@@ -100,7 +88,9 @@ def with_recompute(
     slots
         Of "optimal": most checkpoints; None: as many as "sqrt" keeps.
     time_s
-        Of "optimal" and "budget": what each op of the graph takes; None: its FLOPs are counted.
+        Of "optimal" and budgets: what each op of the graph takes; None: its FLOPs are counted.
+    runs
+        Of "block": parts of the network, each with equally many blocks (stages of a pipeline).
 
     Raises
     ------
@@ -111,7 +101,11 @@ def with_recompute(
         already.
     """
     if mode not in MODES:
-        return recompute_modules(graph, modules_of(mode))
+        try:
+            said = RecomputeMode.parse(mode, MODES)
+        except ValueError as error:
+            raise RidgelineError(f"recompute: {error}") from error
+        return _of_text(graph, said, time_s, runs)
     for name, value, of in (("budget_bytes", budget_bytes, "budget"), ("slots", slots, "optimal")):
         if value is not None and mode != of:
             raise RidgelineError(f"recompute: {name} belongs to mode {of!r}, not {mode!r}")
@@ -128,6 +122,16 @@ def with_recompute(
     if budget_bytes is None:
         raise RidgelineError("recompute: mode 'budget' needs budget_bytes")
     return chain.within_budget(graph, budget_bytes, time_s)
+
+
+def _of_text(graph: Graph, mode: RecomputeMode, time_s: Sequence[float] | None, runs: int) -> Graph:
+    """Recompute by modules, some of the blocks, or a share of what they keep."""
+    if mode.modules:
+        return recompute_modules(graph, mode.modules)
+    if mode.count:
+        return recompute_blocks(graph, counted_blocks(graph, mode.name, mode.count, runs))
+    size = mode.share * graph.activation_bytes if mode.share else mode.size_bytes
+    return keep_within(graph, size, time_s)
 
 
 def _by_blocks(graph: Graph, mode: str) -> Graph:

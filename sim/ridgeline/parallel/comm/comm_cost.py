@@ -20,7 +20,7 @@ from ridgeline.network.schedule import CollectiveSchedule, closed_form_time_s, l
 from ridgeline.network.topology import Floats, Topology
 from ridgeline.parallel.comm.collective_flows import StageCollective
 from ridgeline.parallel.comm.collective_selection import COPIES, schedule_of
-from ridgeline.parallel.comm.placement import Lying
+from ridgeline.parallel.comm.placement import RankPlacement
 from ridgeline.parallel.comm.symmetry import Share, Symmetry
 from ridgeline.parallel.plan.layers import kind_of
 from ridgeline.parallel.plan.mesh import Ranks
@@ -72,7 +72,7 @@ class Wires:
     ) -> None:
         self.builder, self.topology, self.symmetry = builder, topology, symmetry
         self.far = far
-        self.lying = Lying.of(topology)
+        self.lying = RankPlacement.of(topology)
         self.node, self.place = self.lying.node, self.lying.place
         self.dimension_of_row: dict[int, str] = {}
         self.talks: dict[tuple[int, str], Talk] = {}  # by cost row and label of a task

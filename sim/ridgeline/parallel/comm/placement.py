@@ -12,7 +12,7 @@ from ridgeline.parallel.plan.mesh import Ranks
 
 
 @dataclass(frozen=True)
-class Lying:
+class RankPlacement:
     """Where every rank is.
 
     Attributes
@@ -32,7 +32,7 @@ class Lying:
     line: tuple[bool, ...]
 
     @classmethod
-    def of(cls, topology: Topology) -> Lying:
+    def of(cls, topology: Topology) -> RankPlacement:
         """Find where the devices of a topology are."""
         node = topology.node_of[topology.devices].astype(np.int64)
         first = np.full(int(node.max(initial=0)) + 1, len(node))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from threading import Lock
 
 from ridgeline.engine.program import Program
-from ridgeline.kernels.op_signature import Alike
+from ridgeline.kernels.op_signature import OpSignature
 from ridgeline.network.schedule import CollectiveSchedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.comm.comm_cost import Talk
@@ -40,7 +40,7 @@ class StepTemplate:
     """
 
     program: Program
-    rows: dict[tuple[Alike, ...], int]
+    rows: dict[tuple[OpSignature, ...], int]
     dimension_of_row: dict[int, str]
     talks: dict[tuple[int, str], Talk]
     classes: tuple[tuple[int, ...], ...]

@@ -25,6 +25,7 @@ from fractions import Fraction
 from ridgeline.parallel.checkpointing.blocks import forward_blocks, forward_ops
 from ridgeline.parallel.emit.buckets import gradient_buckets
 from ridgeline.parallel.emit.grad_accumulation import casts
+from ridgeline.parallel.emit.owned_matrices import of_matrices, share_matrices
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
 
@@ -71,6 +72,7 @@ def with_sharding(
     """
     if stage == 0 or ranks == 1:
         return graph
+    graph = share_matrices(graph, ranks, dimension, exchanged=stage >= 2, without=without)
     kept = _stay_gathered(graph) if regather == "blocks" else frozenset()
     of = _Sharing(
         graph, stage, ranks, bucket_bytes=bucket_bytes, dimension=dimension, without=without,
@@ -115,6 +117,7 @@ class _Sharing:
         self.bucket_bytes, self.dimension, self.kept = bucket_bytes, dimension, kept
         self.copies = copies
         self.others = self._of_others(without)
+        self.whole_matrices = of_matrices(graph)
         self.tensors = dict(graph.tensors)
         self.part = Fraction(1, ranks)
         self.copied = {
@@ -326,7 +329,7 @@ class _Sharing:
         copies = self._role(op.outputs) is Role.WEIGHT_COPY
         if op.pass_ is not Pass.UPDATE and not copies:
             return op
-        if self.others.intersection((*op.inputs, *op.outputs)):
+        if op.name in self.whole_matrices or self.others.intersection((*op.inputs, *op.outputs)):
             return op
         if op.attrs and dict(op.attrs).get("dimension"):  # between other devices, of its part
             sizes = {"size_bytes": self.ranks} if op.pass_ is Pass.UPDATE else {}

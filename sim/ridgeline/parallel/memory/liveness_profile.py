@@ -17,10 +17,11 @@ from ridgeline.parallel.checkpointing.recompute import Mode, with_recompute
 from ridgeline.parallel.emit.grad_accumulation import copied, lasting, with_gradients
 from ridgeline.parallel.emit.zero import with_sharding
 from ridgeline.parallel.memory.allocator import life_of, lost_bytes
-from ridgeline.parallel.memory.static_allocation import AtOnce, at_once
+from ridgeline.parallel.memory.static_allocation import StaticMemory, at_once
 from ridgeline.parallel.plan.programmed import programmed
 from ridgeline.parallel.plan.resolved import resolved
 from ridgeline.parallel.plan.stack_choice import choose_stack
+from ridgeline.parallel.plan.update_rule import update_rule
 from ridgeline.parallel.sharding.spatial import with_shared_images
 from ridgeline.software.stack import Stack
 from ridgeline.workload.files import load_network
@@ -83,7 +84,7 @@ class StepMemory:
         return tuple(sorted(there, key=lambda pair: (-pair[1], pair[0]))[:_LARGEST])
 
     @cached_property
-    def at_once(self) -> AtOnce:
+    def at_once(self) -> StaticMemory:
         """What the step would take if everything were allocated before it began (vDNN's baseline).
 
         Of a step without recomputation and offload.
@@ -213,11 +214,8 @@ def memory(
 
 def training_graph_of(model: Model, plan: Plan) -> Graph:
     """Return the training graph of one micro-batch of a plan, all of it on one device."""
-    from ridgeline.workload import optimizers
-
-    optimizer = None if plan.optimizer is None else optimizers.find(plan.optimizer)
     precision = plan.precision or model.network.precision
-    return model.training(plan.micro_batch_size, precision, optimizer)
+    return model.training(plan.micro_batch_size, precision, update_rule(plan, model))
 
 
 def held_bytes(graph: Graph, *, gradients_persist: bool = False) -> npt.NDArray[np.int64]:

@@ -18,7 +18,7 @@ from ridgeline.workload.numerics import find, is_discrete
 
 
 @dataclass(frozen=True, slots=True)
-class AtOnce:
+class StaticMemory:
     """Bytes of everything that a step holds from its beginning to its end.
 
     Attributes
@@ -50,7 +50,7 @@ class AtOnce:
         return {**asdict(self), "total": self.total, "map_share": self.map_share}
 
 
-def at_once(graph: Graph, spaces: Mapping[str, int] | None = None) -> AtOnce:
+def at_once(graph: Graph, spaces: Mapping[str, int] | None = None) -> StaticMemory:
     """Return what a training graph takes if all of it is allocated at once.
 
     Parameters
@@ -68,7 +68,7 @@ def at_once(graph: Graph, spaces: Mapping[str, int] | None = None) -> AtOnce:
         if t.role in {Role.INPUT, Role.ACTIVATION} and not is_discrete(t.format, numerics)
     ]
     weights = sum(t.bytes for t in graph.tensors.values() if t.role is Role.WEIGHT)
-    return AtOnce(
+    return StaticMemory(
         feature_maps=sum(sizes),
         gradient_maps=2 * max(sizes, default=0),
         weights=weights,

@@ -1,8 +1,8 @@
 """What a step has besides the work of its micro-batches, unit by unit of the chain of its ops.
 
 Copies of weights, updates and sums of gradients, and the host that issues ops. Where a pipeline is
-cut decides which stage has how much of it (`played_cuts`). What replicas share of it, and how fast
-they send it, is of a plan (`Replicas`); the rest is of the ops (`Overheads`).
+cut decides which stage has how much of it (`simulated_cuts`). What replicas share of it, and how
+fast they send it, is of a plan (`Replicas`); the rest is of the ops (`Overheads`).
 """
 
 from __future__ import annotations
@@ -308,7 +308,7 @@ def _issued_s(
 
 
 class OfParts(NamedTuple):
-    """What every part of a chain would have besides its work, as `played_cuts` takes it."""
+    """What every part of a chain would have besides its work, as `simulated_cuts` takes it."""
 
     once: Floats
     how: Ints
@@ -325,7 +325,7 @@ def of_parts(besides: Overheads | None, replicas: Replicas | None, made_s: Float
         [N] seconds of the pass that makes the gradients of weights.
     """
     from ridgeline.parallel.partition.part_ends import N_TABLES, part_ends, seconds_of
-    from ridgeline.parallel.partition.played_cuts import AT_BEGIN, BOTH_WAYS, FORWARD, NEVER
+    from ridgeline.parallel.partition.simulated_cuts import AT_BEGIN, BOTH_WAYS, FORWARD, NEVER
 
     n = len(made_s)
     if besides is None:

@@ -136,7 +136,7 @@ def balance_step(
     pace: Pace,
     besides: Overheads | None = None,
 ) -> tuple[StageLayers, ...]:
-    """Cut a chain of N layers into parts so that the step is as short as can be (`played_cuts`).
+    """Cut a chain of N layers into parts so that the step is as short as can be (`simulated_cuts`).
 
     Of the cuts that fit into the devices' memory, if it is known and any does.
 
@@ -157,7 +157,7 @@ def balance_step(
         If there are fewer layers than parts.
     """
     from ridgeline.parallel.partition.memory_share import fullest_share
-    from ridgeline.parallel.partition.played_cuts import step_cuts
+    from ridgeline.parallel.partition.simulated_cuts import step_cuts
 
     work = np.asarray(time_s, np.float64)
     first = balance(work.sum(axis=1).tolist(), parts)
@@ -219,7 +219,7 @@ def shortest_share(
     where
         [P + 1] the first layer of every part, and the number of layers.
     """
-    from ridgeline.parallel.partition.played_cuts import step_s
+    from ridgeline.parallel.partition.simulated_cuts import step_s
 
     parts = len(where) - 1
     played = _played(np.asarray(time_s, np.float64), parts, send_bytes, pace, besides)
@@ -229,7 +229,7 @@ def shortest_share(
 
 
 class _Played(NamedTuple):
-    """What pipelines of P parts of N layers are played by (`played_cuts`).
+    """What pipelines of P parts of N layers are played by (`simulated_cuts`).
 
     Attributes
     ----------
@@ -296,7 +296,7 @@ def _played(
 
 @lru_cache(maxsize=64)
 def _slots(name: str, stages: int, micro_batches: int, chunks: int) -> tuple[Ints, Ints]:
-    """Return the slots of one or two runs of a pipeline (`played_cuts`).
+    """Return the slots of one or two runs of a pipeline (`simulated_cuts`).
 
     Two where there are so many micro-batches, or the pipeline never ends, that their pace tells of
     the others.

@@ -6,12 +6,19 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PrivateAttr, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    model_validator,
+)
 
 from ridgeline import views
 from ridgeline.config import Strict
 from ridgeline.errors import ConfigError, RidgelineError, nearest, said, short
-from ridgeline.parallel.checkpointing.modules import JOINED, MODULES, parse_modules
+from ridgeline.parallel.checkpointing.mode_text import RecomputeMode
 from ridgeline.parallel.plan.layers import LayerRule, parse_rules, settled
 from ridgeline.parallel.plan.moved_fields import split_moved
 from ridgeline.parallel.plan.replicas import (
@@ -22,6 +29,7 @@ from ridgeline.parallel.plan.replicas import (
 from ridgeline.parallel.schedule import SCHEDULES, named
 from ridgeline.parallel.sharding.halo import grid_of, written_grid
 from ridgeline.parallel.sharding.tensor_2d import Grid, Mode, with_tensor_grid
+from ridgeline.workload.optimizers import STATE_FORMATS
 
 DIMENSIONS = ("tensor", "context", "data", "pipeline")
 """Dimensions of the plan that devices are numbered by, the innermost first, by default."""
@@ -37,16 +45,14 @@ def _degree(raw: object) -> object:
 
 def _recomputed(raw: object) -> object:
     """Check a mode of recomputation, or names of modules, which are put in order."""
-    if not isinstance(raw, str) or raw in RECOMPUTE_MODES:
-        return raw
-    try:
-        return JOINED.join(parse_modules(raw))
-    except ValueError:
-        near = nearest(raw, (*RECOMPUTE_MODES, *MODULES))
-        raise ValueError(
-            f"allowed: {', '.join(RECOMPUTE_MODES)}; or modules joined by {JOINED}:"
-            f" {', '.join(MODULES)}; found {short(raw)}{near}"
-        ) from None
+    return str(RecomputeMode.parse(raw, RECOMPUTE_MODES)) if isinstance(raw, str) else raw
+
+
+def _state_format(name: str | None) -> str | None:
+    if name is not None and name not in STATE_FORMATS:
+        near = nearest(name, STATE_FORMATS)
+        raise ValueError(f"allowed: {', '.join(STATE_FORMATS)}; found {short(name)}{near}")
+    return name
 
 
 def _rules(raw: object) -> object:
@@ -124,6 +130,9 @@ class Plan(Strict):
     fp32."""
     optimizer: str | None = None
     """None: the model's own."""
+    optimizer_state: Annotated[str | None, AfterValidator(_state_format)] = None
+    """Format that the optimizer's state is kept in: fp32, bf16, fp16, fp8-e4m3, fp8-e5m2, or
+    int8-block (blocks of 256 numbers with a scale); None: as the optimizer has it."""
     forward_only: bool = False
     """Whether the step is a forward pass alone: inference on the global batch, without the loss."""
     schedule: Annotated[str, BeforeValidator(named)] = "1f1b"
@@ -144,7 +153,10 @@ class Plan(Strict):
     """What the backward pass computes again: every block, the scores of attention, every other
     product of each block, all but products and attention, all but products of weights (JAX),
     stretches of about the square root of the blocks, or what is least for as much memory
-    (revolve); or modules of every layer, joined by + (`parallel.checkpointing.modules`)."""
+    (revolve); modules of every layer, joined by + (`parallel.checkpointing.modules`); every N-th
+    block (``full:N``), the first N of each stage (``block:N``), stretches of N (``uniform:N``);
+    or what costs least where blocks keep a share of the activations, or some bytes of them
+    (``budget:0.4``, ``budget:8 GB``)."""
     offload: Literal["none", "all", "conv"] = "none"
     """Which activations wait in the host's memory for the backward pass: all that it reads, or
     those that convolutions read (vDNN)."""

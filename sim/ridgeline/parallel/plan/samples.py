@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from ridgeline.workload.graph import Op
 from ridgeline.workload.ops.routing import COMBINE, DISPATCH
-from ridgeline.workload.sharding_axes import EXPERT_ROWS, EXPERTS, Labels, Signature, Tensors
+from ridgeline.workload.sharding_axes import EXPERT_ROWS, EXPERTS, Labels, OpAxes, Tensors
 
 ROUTED = frozenset({DISPATCH.name, COMBINE.name})
 """Kinds of the ops that copy tokens to rows of experts, and back."""
@@ -18,8 +18,8 @@ _TOKENS = "p"  # of a dispatch and a combine
 
 
 def with_samples(
-    op: Op, forward: Op, sig: Signature, tensors: Tensors, positions: bool = False
-) -> Signature:
+    op: Op, forward: Op, sig: OpAxes, tensors: Tensors, positions: bool = False
+) -> OpAxes:
     """Return the labels of an op in which rows of experts are divided by samples.
 
     Parameters

@@ -13,8 +13,8 @@ from ridgeline.workload.kinds import KINDS
 from ridgeline.workload.sharding_axes import (
     Inner,
     Labels,
+    OpAxes,
     ShardingRule,
-    Signature,
     Tensors,
     whole,
 )
@@ -43,7 +43,7 @@ def _without_gradient(name: str) -> str:
     return _GRADIENT_OP.sub("", name)
 
 
-def signature(op: Op, tensors: Tensors, forward: Op | None) -> Signature | None:
+def signature(op: Op, tensors: Tensors, forward: Op | None) -> OpAxes | None:
     """Labels of an op, or None if nothing is known about its kind.
 
     Parameters
@@ -67,7 +67,7 @@ def sharding_rule(kind: str) -> ShardingRule | None:
     return None if known is None else known.sharding
 
 
-def _by_rule(op: Op, tensors: Tensors, rule: ShardingRule) -> Signature:
+def _by_rule(op: Op, tensors: Tensors, rule: ShardingRule) -> OpAxes:
     """Labels by the rule of the op's kind; none where tensors have other axes than it expects.
 
     A traced network may keep a tensor in another shape than families do: graphs have no views.
@@ -95,19 +95,19 @@ def without_halos(op: Op) -> Op:
     return replace(op, inputs=op.inputs[:-halos], attrs=attrs)
 
 
-def _with_halos(op: Op, sig: Signature) -> Signature:
+def _with_halos(op: Op, sig: OpAxes) -> OpAxes:
     """Give rows of neighbours the labels of the input that they belong to."""
     known = {_MOVED.sub("", n): of for n, of in zip(op.inputs, sig.inputs, strict=False)}
     more = tuple(known[_MOVED.sub("", name)] for name in op.inputs[len(sig.inputs) :])
     return replace(sig, inputs=(*sig.inputs, *more))
 
 
-def _of_gradient(op: Op, tensors: Tensors, forward: Op, sig: Signature) -> Signature:
+def _of_gradient(op: Op, tensors: Tensors, forward: Op, sig: OpAxes) -> OpAxes:
     """Derive the labels of a gradient op from those of its forward op."""
     known = {_MOVED.sub("", n): ls for n, ls in zip(forward.inputs, sig.inputs, strict=True)}
     known |= dict(zip(forward.inputs, sig.inputs, strict=True))
     known |= dict(zip(forward.outputs, sig.outputs, strict=True))
-    made = Signature(
+    made = OpAxes(
         tuple(_labels_of(name, tensors, forward, known) for name in op.inputs),
         tuple(_labels_of(name, tensors, forward, known) for name in op.outputs),
         sig.units,
@@ -147,7 +147,7 @@ def _labels_of(name: str, tensors: Tensors, forward: Op, known: Mapping[str, Lab
     return tuple("" for _ in shape)
 
 
-def _gradient_loops(op: Op, forward: Op, sig: Signature) -> Mapping[str, tuple[str, ...]]:
+def _gradient_loops(op: Op, forward: Op, sig: OpAxes) -> Mapping[str, tuple[str, ...]]:
     """Extents that the labels divide in the loop nest of a gradient op."""
     if op.loops is None or isinstance(op.loops, Conv):
         return sig.loops

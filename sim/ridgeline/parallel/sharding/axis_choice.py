@@ -15,7 +15,7 @@ from ridgeline.parallel.plan.samples import ROUTED, samples_label, with_samples
 from ridgeline.parallel.sharding.axes import base, forward_name, signature
 from ridgeline.workload.graph import Graph, Op, Pass, Role, Same, Tensor
 from ridgeline.workload.numerics import find, is_discrete
-from ridgeline.workload.sharding_axes import Signature, whole
+from ridgeline.workload.sharding_axes import OpAxes, whole
 
 WHOLE, PARTIAL, FREE = -1, -2, -3
 """Layouts besides "divided along dimension 0, 1, ..."; a weight is free until an op decides."""
@@ -33,7 +33,7 @@ def need_of(labels: tuple[str, ...], label: str | None) -> int:
 
 
 @lru_cache(maxsize=64)
-def _signatures(same: Same, by_samples: bool, by_positions: bool) -> dict[str, Signature | None]:
+def _signatures(same: Same, by_samples: bool, by_positions: bool) -> dict[str, OpAxes | None]:
     """Return what is known of the labels of a graph's ops; samples may be one of them."""
     return {}
 
@@ -124,7 +124,7 @@ class AxisChoice:
     def _root(self, name: str) -> str:
         return self.root.get(name, name)
 
-    def _signature(self, op: Op) -> Signature | None:
+    def _signature(self, op: Op) -> OpAxes | None:
         if op.name not in self.signatures:
             of = self.forward.get(forward_name(op)) if op.pass_ in _GRADIENTS else None
             found = signature(op, self.graph.tensors, of)
@@ -148,7 +148,7 @@ class AxisChoice:
                 dims = frozenset(d for d, label in enumerate(labels) if label in taken_up)
                 self.good[name] = self.good.get(name, dims) & dims
 
-    def _is_taken_up(self, label: str, op: Op, sig: Signature) -> bool:
+    def _is_taken_up(self, label: str, op: Op, sig: OpAxes) -> bool:
         if not self._divides(label, op, sig):
             return False
         after = [
@@ -161,18 +161,18 @@ class AxisChoice:
         summed = not any(label in labels for labels in sig.outputs)
         return summed and self._has_weight(label, op, sig)
 
-    def _has_weight(self, label: str, op: Op, sig: Signature) -> bool:
+    def _has_weight(self, label: str, op: Op, sig: OpAxes) -> bool:
         for name, labels in zip(op.inputs, sig.inputs, strict=True):
             if label in labels and self.tensors[name].role in WEIGHTS:
                 return True
         return False
 
-    def _mark_pads(self, name: str, labels: tuple[str, ...], op: Op, sig: Signature) -> None:
+    def _mark_pads(self, name: str, labels: tuple[str, ...], op: Op, sig: OpAxes) -> None:
         for dim, label in enumerate(labels):
             if label and self._is_padded(label, op, sig):
                 self.pads.add((name, dim))
 
-    def _is_padded(self, label: str, op: Op, sig: Signature) -> bool:
+    def _is_padded(self, label: str, op: Op, sig: OpAxes) -> bool:
         if label in sig.padded:
             return True
         if not self.pads:
@@ -187,7 +187,7 @@ class AxisChoice:
                         return True
         return False
 
-    def _divides(self, label: str, op: Op, sig: Signature) -> bool:
+    def _divides(self, label: str, op: Op, sig: OpAxes) -> bool:
         if label in sig.windows:
             return False  # only `spatial` knows what a part needs of its neighbours
         if label in sig.of_grid and not self.of_grid:
@@ -214,7 +214,7 @@ class AxisChoice:
             self.layout[name] = known
         return known
 
-    def _follow(self, op: Op, sig: Signature) -> str | None:
+    def _follow(self, op: Op, sig: OpAxes) -> str | None:
         """Return the label that divides the forward op of a gradient op, if it can."""
         label = self.chosen.get(forward_name(op)) if op.pass_ in _GRADIENTS else None
         return label if label is not None and label in sig.labels else None
@@ -226,7 +226,7 @@ class AxisChoice:
         divides = len(of.shape) > 1 and of.shape[1] % self.degree == 0
         return 1 if of.role is Role.INPUT and divides else WHOLE
 
-    def _choose(self, op: Op, sig: Signature) -> str | None:
+    def _choose(self, op: Op, sig: OpAxes) -> str | None:
         """Return the label by which an op is divided, or None."""
         weighted = op.loops is not None and op.pass_ is Pass.FORWARD
         samples = self._samples(op, sig) if self.by_samples is not None else None
@@ -259,7 +259,7 @@ class AxisChoice:
             alone += saved / self.flops_per_byte
         return best if costs[best] <= alone else None
 
-    def _samples(self, op: Op, sig: Signature) -> str | None:
+    def _samples(self, op: Op, sig: OpAxes) -> str | None:
         """Return the label of an op's samples, if they can be divided.
 
         They are the first dimension of what it reads besides weights, or the rows of experts; where
@@ -278,7 +278,7 @@ class AxisChoice:
         able = label and label not in static and self._divides(label, op, sig)
         return label if able else None
 
-    def _is_candidate(self, label: str, op: Op, sig: Signature) -> bool:
+    def _is_candidate(self, label: str, op: Op, sig: OpAxes) -> bool:
         """Whether something is divided by the label already, or an op may begin to be."""
         for name, labels in zip(op.inputs, sig.inputs, strict=True):
             if label not in labels:
@@ -300,7 +300,7 @@ class AxisChoice:
                     return True
         return False
 
-    def _begins(self, label: str, op: Op, sig: Signature) -> bool:
+    def _begins(self, label: str, op: Op, sig: OpAxes) -> bool:
         """Whether an op may be divided though nothing is yet: a product with weights, a table."""
         if self.positions:
             return False
@@ -311,7 +311,7 @@ class AxisChoice:
         """Whether an op forms what a product then takes for weights, such as rows of length 1."""
         return bool(op.outputs) and all(self.tensors[name].role in WEIGHTS for name in op.outputs)
 
-    def _pairs(self, label: str, op: Op, sig: Signature) -> bool:
+    def _pairs(self, label: str, op: Op, sig: OpAxes) -> bool:
         """Whether dividing a product takes up what is divided, or leaves what will be taken up."""
         if op.loops is None:
             return True  # a table: no device could hold a large vocabulary
@@ -323,7 +323,7 @@ class AxisChoice:
             for name, labels in zip(op.outputs, sig.outputs, strict=True)
         )
 
-    def _cost(self, label: str | None, op: Op, sig: Signature) -> float:
+    def _cost(self, label: str | None, op: Op, sig: OpAxes) -> float:
         """Bytes that the collectives of an op move, about; in the forward pass also backward.
 
         What else could be moved in the fixed time of a collective counts as bytes, too.
@@ -363,7 +363,7 @@ class AxisChoice:
     def _is_discrete(self, tensor: Tensor) -> bool:
         return is_discrete(tensor.format, find(self.graph.precision))
 
-    def _is_sum(self, output: str, label: str, sig: Signature) -> bool:
+    def _is_sum(self, output: str, label: str, sig: OpAxes) -> bool:
         """Whether an output without the label is a partial sum."""
         of = self.tensors[output]
         if label in sig.inner or not of.shape or self._is_discrete(of):

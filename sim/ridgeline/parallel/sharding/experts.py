@@ -21,6 +21,7 @@ from ridgeline.errors import ConfigError
 from ridgeline.parallel.plan.samples import ROUTED
 from ridgeline.parallel.sharding.axes import base
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
+from ridgeline.workload.ops.matrix_update import DIRECTION, OF, ORTHOGONALISE
 from ridgeline.workload.ops.routing import IN_ORDER, SCATTER_ADD
 
 LOADS = "loads"
@@ -210,6 +211,9 @@ class _Sharing:
         if of in self.weights:
             return self.graph.tensors[of].shape[0] == self.tensors[name].shape[0]
         tensor = self.tensors[name]
+        weight, direction, _ = name.partition(DIRECTION)
+        if direction:
+            return weight in self.weights and len(tensor.shape) > 1
         if tensor.role is not Role.STATE:
             return False
         return any(name.startswith(f"{w}.") for w in self.weights) and len(tensor.shape) > 1
@@ -218,6 +222,8 @@ class _Sharing:
         """Whether an op is of the experts."""
         if op.kind in _ENDS:
             return False
+        if op.kind == ORTHOGONALISE.name:
+            return dict(op.attrs)[OF] in self.weights
         return any(self._is_inner(name) for name in op.outputs) or any(
             base(name) in self.weights for name in (*op.inputs, *op.outputs)
         )
@@ -279,6 +285,10 @@ class _Sharing:
         """Fewer experts with more rows; an update or a copy of fewer weights."""
         if not inside:
             return op
+        if op.kind == ORTHOGONALISE.name:
+            assert isinstance(op.loops, Gemm)
+            fewer = replace(op.loops, batch=op.loops.batch // self.ranks)
+            return replace(op, loops=fewer, vector_flops=-(-op.vector_flops // self.ranks))
         if isinstance(op.loops, Gemm):
             rows = "k" if op.pass_ is Pass.WEIGHT_GRADIENT else "m"
             more = {rows: self._many(getattr(op.loops, rows))}

@@ -14,8 +14,8 @@ from ridgeline.workload.graph import Op, Role
 from ridgeline.workload.ops.shape import cut_sharding
 from ridgeline.workload.sharding_axes import (
     EXPERT_ROWS,
+    OpAxes,
     ShardingRule,
-    Signature,
     Tensors,
     whole,
 )
@@ -31,7 +31,7 @@ _WITHOUT_SAMPLES = frozenset(
 )
 
 
-def _collective_sharding(op: Op, tensors: Tensors) -> Signature:
+def _collective_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Move along other dimensions of the plan; dimensions that stay as they are can be divided.
 
     So can samples that move on another level of "tensor": which of them a device has, is the same
@@ -43,27 +43,27 @@ def _collective_sharding(op: Op, tensors: Tensors) -> Signature:
     dimension = str(dict(op.attrs)["dimension"])
     if dimension == "expert":  # of the rows that each rank has, each of its devices moves a part
         rows = ("", EXPERT_ROWS, "f")
-        return Signature((rows,), (rows,), padded=frozenset({EXPERT_ROWS}))
+        return OpAxes((rows,), (rows,), padded=frozenset({EXPERT_ROWS}))
     if dimension in GRID:
         labels = plain_labels(len(of.shape))
         sizes = zip(labels, of.shape, tensors[op.outputs[0]].shape, strict=True)
-        return Signature((labels,), (labels,), {d: math.gcd(a, b) for d, a, b in sizes if a != b})
+        return OpAxes((labels,), (labels,), {d: math.gcd(a, b) for d, a, b in sizes if a != b})
     on_level = dimension.startswith("tensor.")
     if not on_level or found.inputs[0][:1] != ("",) or of.role in _WITHOUT_SAMPLES:
         return found
     labels = ("d0", *found.inputs[0][1:])
     few = math.gcd(of.shape[0], tensors[op.outputs[0]].shape[0])
-    return Signature((labels,), (labels,), {"d0": few})
+    return OpAxes((labels,), (labels,), {"d0": few})
 
 
-def _halo_sharding(op: Op, tensors: Tensors) -> Signature:
+def _halo_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Fetch rows of neighbours, of one tensor or several: other dimensions can be divided."""
     inputs, outputs = shapes_of(op, tensors)
     labels = tuple(
         tuple(f"d{i}" if a == b else "" for i, (a, b) in enumerate(zip(x, y, strict=True)))
         for x, y in zip(inputs, outputs, strict=True)
     )
-    return Signature(labels, labels)
+    return OpAxes(labels, labels)
 
 
 INSERTED: Mapping[str, ShardingRule] = MappingProxyType(

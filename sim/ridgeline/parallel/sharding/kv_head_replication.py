@@ -23,7 +23,8 @@ from ridgeline.errors import ConfigError
 from ridgeline.parallel.sharding.axes import base, forward_name, signature
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role, Tensor
-from ridgeline.workload.sharding_axes import Signature
+from ridgeline.workload.ops.matrix_update import ORTHOGONALISE
+from ridgeline.workload.sharding_axes import OpAxes
 
 NEIGHBOURS = "neighbours"
 """Attribute of a collective that goes on between so many neighbours of the dimension's devices."""
@@ -114,7 +115,7 @@ class _Copying:
         ops = self._with_sums([self._grown_op(op) for op in self.graph.ops], tensors)
         return replace(self.graph, tensors=tensors, ops=tuple(ops))
 
-    def _signature(self, op: Op) -> Signature | None:
+    def _signature(self, op: Op) -> OpAxes | None:
         return signature(op, self.graph.tensors, self.forward.get(forward_name(op)))
 
     def _changes(self, op: Op) -> bool:
@@ -145,12 +146,16 @@ class _Copying:
             raise self._mistake(op)
 
     def _grow_gradients(self, op: Op) -> None:
-        """Let gradients grow like what they belong to, and states like their weights."""
+        """Let gradients grow like what they belong to, and states like their weights.
+
+        Updates with whole matrices take them without the copies.
+        """
         for name in (*op.inputs, *op.outputs):
             of, shape = self.grown.get(base(name)), self.graph.tensors[name].shape
             if of is not None and len(shape) > of.dim and shape[of.dim] == of.old:
                 self._grow(name, of, op)
-        if forward_name(op) not in self.copies and self._changes(op):
+        whole = op.kind == ORTHOGONALISE.name
+        if forward_name(op) not in self.copies and self._changes(op) and not whole:
             self._spread(op)
 
     def _spread(self, op: Op) -> None:
@@ -168,7 +173,7 @@ class _Copying:
         for sides in labels.values():
             self._spread_label(op, sides, heads)
 
-    def _sides(self, op: Op, sig: Signature) -> Iterator[tuple[str, list[_Side]]]:
+    def _sides(self, op: Op, sig: OpAxes) -> Iterator[tuple[str, list[_Side]]]:
         """Tensors of an op by label."""
         for label in sig.labels:
             if label in sig.of_grid:
@@ -242,7 +247,7 @@ class _Copying:
         copies = self.copies.get(forward_name(op))
         if copies is not None:
             return self._regrouped(op, copies)
-        if not self._changes(op):
+        if not self._changes(op) or op.kind == ORTHOGONALISE.name:
             return op
         sig = self._signature(op)
         assert sig is not None

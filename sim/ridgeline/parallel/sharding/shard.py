@@ -54,7 +54,7 @@ from ridgeline.parallel.sharding.inserted_ops import HALO
 from ridgeline.parallel.sharding.kv_head_replication import can_share, with_copied_heads
 from ridgeline.workload.builder import settle
 from ridgeline.workload.graph import Graph, Op, Pass, Passes, Role, Tensor
-from ridgeline.workload.sharding_axes import Signature, whole
+from ridgeline.workload.sharding_axes import OpAxes, whole
 
 _HEADS = frozenset({"heads", "kv-heads"})
 COLLECTIVES = frozenset(
@@ -286,7 +286,7 @@ class Sharder(AxisChoice):
         self._add(Op(name, kind, op.pass_, op.layer, (x,), (), input_passes=(1,), attrs=attrs))
 
     def _write(
-        self, op: Op, sig: Signature, label: str | None, inputs: Iterable[str], at: int = WHOLE
+        self, op: Op, sig: OpAxes, label: str | None, inputs: Iterable[str], at: int = WHOLE
     ) -> None:
         """Write the op with its local extents, and place its outputs."""
         for name, labels in zip(op.outputs, sig.outputs, strict=True):
@@ -304,7 +304,7 @@ class Sharder(AxisChoice):
             self.makers[name] = op
         self._add(self._part(op, sig, label, inputs))
 
-    def _part(self, op: Op, sig: Signature, label: str | None, inputs: Iterable[str]) -> Op:
+    def _part(self, op: Op, sig: OpAxes, label: str | None, inputs: Iterable[str]) -> Op:
         """Return the op with the extents of one device."""
         inputs = tuple(inputs)
         if label is None:

@@ -28,7 +28,7 @@ from ridgeline.parallel.sharding.inserted_ops import HALO
 from ridgeline.parallel.sharding.shard import COLLECTIVES, Sharder
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Role, Tensor
 from ridgeline.workload.ops.normalization import SHARED_STATISTICS
-from ridgeline.workload.sharding_axes import COLUMNS, ROWS, Signature
+from ridgeline.workload.sharding_axes import COLUMNS, ROWS, OpAxes
 
 _AXES = {"spatial.rows": -2, "spatial.columns": -1}
 _LABELS = {"spatial.rows": ROWS, "spatial.columns": COLUMNS}
@@ -148,7 +148,7 @@ class _SpatialSharder(Sharder):
             return len(of.shape) + self.axis
         return FREE if of.role in {Role.INPUT, Role.BUFFER} else WHOLE
 
-    def _divides(self, label: str, op: Op, sig: Signature) -> bool:
+    def _divides(self, label: str, op: Op, sig: OpAxes) -> bool:
         """Whether each device can have some of the rows: windows may change how many there are."""
         if label in sig.units or label in sig.strict or label in sig.of_grid:
             return False  # parts side by side are no rows next to each other
@@ -182,7 +182,7 @@ class _SpatialSharder(Sharder):
         """Rows of the largest share."""
         return -(-size // self.degree)
 
-    def _part(self, op: Op, sig: Signature, label: str | None, inputs: Iterable[str]) -> Op:
+    def _part(self, op: Op, sig: OpAxes, label: str | None, inputs: Iterable[str]) -> Op:
         """Return the op with the rows of one device, after fetching what its windows reach."""
         if label is None:
             return replace(op, inputs=tuple(inputs))
@@ -207,14 +207,14 @@ class _SpatialSharder(Sharder):
             op, inputs=(*names, *halos), loops=loops, attrs=attrs, input_passes=passes, **scaled
         )
 
-    def _work(self, op: Op, sig: Signature, label: str) -> tuple[int, int]:
+    def _work(self, op: Op, sig: OpAxes, label: str) -> tuple[int, int]:
         """Rows of one device and of all, in which the work of an op is counted."""
         named = list(zip((*op.outputs, *op.inputs), (*sig.outputs, *sig.inputs), strict=True))
         name, labels = next((name, labels) for name, labels in named if label in labels)
         total = self.tensors[name].shape[labels.index(label)]
         return self._own(total), total
 
-    def _loops(self, op: Op, sig: Signature, label: str) -> Gemm | Conv | None:
+    def _loops(self, op: Op, sig: OpAxes, label: str) -> Gemm | Conv | None:
         """Return the loop nest of one device: what its windows reach, without padding."""
         loops = op.loops
         if isinstance(loops, Conv) and label in sig.windows:
@@ -235,7 +235,7 @@ class _SpatialSharder(Sharder):
 
     # Halos
 
-    def _halos(self, op: Op, sig: Signature, label: str, inputs: Sequence[str]) -> tuple[str, ...]:
+    def _halos(self, op: Op, sig: OpAxes, label: str, inputs: Sequence[str]) -> tuple[str, ...]:
         """Fetch rows of neighbours; return the tensors that they come in, of which some are new."""
         window = sig.windows.get(label)
         if window is None or op.kind in COLLECTIVES:

@@ -46,7 +46,7 @@ from ridgeline.parallel.sharding.kv_head_replication import with_copied_heads
 from ridgeline.parallel.sharding.shard import Sharded, Sharder
 from ridgeline.parallel.sharding.summa import with_panels
 from ridgeline.workload.graph import Graph, Op, Pass, Role, Tensor
-from ridgeline.workload.sharding_axes import Signature
+from ridgeline.workload.sharding_axes import OpAxes
 
 Mode = Literal["summa", "gather", "stationary"]
 COLUMNS, ROWS = GRID
@@ -142,14 +142,14 @@ class _Gridded(Sharder):
         super().__init__(graph, degree, dimension, False, 1.0, samples)
         self.grid = grid
 
-    def _choose(self, op: Op, sig: Signature) -> str | None:
+    def _choose(self, op: Op, sig: OpAxes) -> str | None:
         """Return the label of an op; weights are updated as they are divided."""
         if op.kind != "optimizer":
             return self._cheapest(op, sig)
         where = self._where(op.inputs[0])
         return sig.inputs[0][where] if where >= 0 else None
 
-    def _cheapest(self, op: Op, sig: Signature) -> str | None:
+    def _cheapest(self, op: Op, sig: OpAxes) -> str | None:
         return super()._choose(op, sig)
 
 
@@ -162,7 +162,7 @@ class _Features(_Gridded):
     def _said(self) -> str:
         return f"{self.grid}: a row of {self.degree} devices"
 
-    def _cheapest(self, op: Op, sig: Signature) -> str | None:
+    def _cheapest(self, op: Op, sig: OpAxes) -> str | None:
         """Return the label that moves least; a product with weights is always divided."""
         costs = {
             label: self._cost(label, op, sig)
@@ -182,7 +182,7 @@ class _Features(_Gridded):
             return best  # what is summed is scattered
         return best if costs[best] <= self._cost(None, op, sig) else None
 
-    def _is_candidate(self, label: str, op: Op, sig: Signature) -> bool:
+    def _is_candidate(self, label: str, op: Op, sig: OpAxes) -> bool:
         if super()._is_candidate(label, op, sig):
             return True
         return any(
@@ -204,7 +204,7 @@ class _Features(_Gridded):
         last = len(self.tensors[name].shape) - 1
         return self.good.get(name) or frozenset({last, 0 if self.dimension == ROWS else last})
 
-    def _cost(self, label: str | None, op: Op, sig: Signature) -> float:
+    def _cost(self, label: str | None, op: Op, sig: OpAxes) -> float:
         """Count what is gathered for a product again, for the gradient of its weights.
 
         What several products read, as those of queries, keys and values, is gathered for all.
@@ -287,7 +287,7 @@ class _Samples(_Gridded):
         return _is_vector(self.tensors[self._root(weight)]) and super()._is_apart(weight)
 
     def _write(
-        self, op: Op, sig: Signature, label: str | None, inputs: Iterable[str], at: int = WHOLE
+        self, op: Op, sig: OpAxes, label: str | None, inputs: Iterable[str], at: int = WHOLE
     ) -> None:
         """Write the op, and scatter the gradients of weights that it makes."""
         super()._write(op, sig, label, inputs, at)

@@ -27,7 +27,7 @@ from ridgeline.network.resolve import load_cluster
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.comm.contention import with_contention
 from ridgeline.parallel.lower import COLLECTIVE
-from ridgeline.simulation import PlayedStep, play_step, shared_topology
+from ridgeline.simulation import SimulatedStep, play_step, shared_topology
 from ridgeline.study.jobs.background_traffic import MESSAGE, Flow, flows_of, traffic_program
 from ridgeline.study.jobs.job_file import JobFile, OneJob, cluster_fields, jobs_of
 from ridgeline.study.jobs.results import Completion, JobResult, TrafficResult
@@ -38,14 +38,14 @@ MOST_TASKS = 20_000_000
 _LONGER = 4.0  # how much longer background traffic is drawn for than the jobs took alone
 
 
-class Asked(NamedTuple):
+class JobRequest(NamedTuple):
     """A file of jobs, as text that travels to other processes, and a placement in its place."""
 
     text: str
     placement: str | None
 
     @classmethod
-    def of(cls, file: JobFile, placement: str | None) -> Asked:
+    def of(cls, file: JobFile, placement: str | None) -> JobRequest:
         """Return what is asked by a file."""
         return cls(file.model_dump_json(by_alias=True, exclude_defaults=True), placement)
 
@@ -53,14 +53,14 @@ class Asked(NamedTuple):
 class OfJob(NamedTuple):
     """A job of what is asked, by its number in the file."""
 
-    asked: Asked
+    asked: JobRequest
     number: int
 
 
 class OfComponent(NamedTuple):
     """Jobs of what is asked that share links, and whether the background does."""
 
-    asked: Asked
+    asked: JobRequest
     numbers: tuple[int, ...]
     background: bool
 
@@ -94,7 +94,7 @@ class _Setting:
 
 
 @lru_cache(maxsize=2)
-def _setting(asked: Asked) -> _Setting:
+def _setting(asked: JobRequest) -> _Setting:
     """Draw the fabric and place the jobs."""
     file = JobFile.model_validate_json(asked.text)
     cluster = load_cluster(file.cluster, cluster_fields(file))
@@ -107,18 +107,18 @@ def _setting(asked: Asked) -> _Setting:
     return _Setting(file, sound, jobs, topology, places, _Fabric(topology))
 
 
-def fabric_name(asked: Asked) -> str:
+def fabric_name(asked: JobRequest) -> str:
     """Return the name of the fabric that the jobs share."""
     return _setting(asked).topology.name
 
 
-def names_of(asked: Asked) -> list[str]:
+def names_of(asked: JobRequest) -> list[str]:
     """Return the names of all jobs."""
     return [job.name for job in _setting(asked).jobs]
 
 
 @lru_cache(maxsize=64)
-def _step(of: OfJob) -> PlayedStep:
+def _step(of: OfJob) -> SimulatedStep:
     """Lower the step of a job."""
     setting, number = _setting(of.asked), of.number
     seen = seen_by(setting.topology, setting.places[number])
@@ -258,7 +258,7 @@ def _placed(
     return [found[i] for i in range(len(jobs))]
 
 
-def _lowered(job: OneJob, cluster: Cluster, topology: Topology) -> PlayedStep:
+def _lowered(job: OneJob, cluster: Cluster, topology: Topology) -> SimulatedStep:
     """Lower the step of a job, every rank, on the devices that it has."""
     point = job.point
     model, plan = point.load("model"), point.load("plan")
@@ -307,7 +307,7 @@ class _Fabric:
         return np.array([name in self.links for name in program.resource_names], np.bool_)
 
 
-def _program(step: PlayedStep, job: OneJob, fabric: _Fabric) -> Repeated:
+def _program(step: SimulatedStep, job: OneJob, fabric: _Fabric) -> Repeated:
     program = divided_on(step.lowered.program, fabric.between_nodes, fabric.links)
     wait_s = step.run.stack.host.step_wait
     return repeated(program, job.steps, start_s=job.arrival_s, between_s=wait_s)
@@ -316,7 +316,7 @@ def _program(step: PlayedStep, job: OneJob, fabric: _Fabric) -> Repeated:
 def _job_result(
     job: OneJob,
     ranks: tuple[int, ...],
-    step: PlayedStep,
+    step: SimulatedStep,
     program: Repeated,
     alone: _Played,
     timeline: Timeline,
@@ -348,7 +348,7 @@ def _job_result(
     )
 
 
-def _final(timeline: Timeline, step: PlayedStep, device: Device) -> Timeline:
+def _final(timeline: Timeline, step: SimulatedStep, device: Device) -> Timeline:
     """Return a timeline with what tasks of a rank take from each other's memory and processors."""
     lowered = step.lowered
     if not lowered.talks:

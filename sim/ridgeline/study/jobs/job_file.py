@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from ridgeline.config import Document, Strict, read_text, read_yaml, validate
+from ridgeline.config import Document, Strict, check_kind, read_text, read_yaml, validate
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.sourced import Count
 from ridgeline.network.placement import check_placement
@@ -125,6 +125,7 @@ def read_jobs(path: str | Path) -> JobFile:
         With file, line and field of the first mistake.
     """
     document = read_yaml(path)
+    check_kind(document, "jobs")
     file = validate(document, JobFile)
     _check_placement(document, file.placement, ("placement",))
     seen: set[str] = set()

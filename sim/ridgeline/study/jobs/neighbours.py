@@ -16,7 +16,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.network.placement import check_placement
 from ridgeline.study.jobs.components import (
     MOST_TASKS,
-    Asked,
+    JobRequest,
     OfComponent,
     OfJob,
     Passed,
@@ -59,7 +59,7 @@ def simulate_jobs(
     file = file if isinstance(file, JobFile) else read_jobs(file)
     if placement is not None:
         check_placement(placement)
-    asked = Asked.of(file, placement)
+    asked = JobRequest.of(file, placement)
     names = names_of(asked)
     jobs = [OfJob(asked, number) for number in range(len(names))]
     uses = mapped(passed, jobs, processes, cluster_address)

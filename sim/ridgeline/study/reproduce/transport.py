@@ -20,7 +20,7 @@ from ridgeline.network.collectives import collective
 from ridgeline.network.faults import read_faults, with_faults
 from ridgeline.network.inline import from_text
 from ridgeline.network.multipath import collisions, sprayed_rates
-from ridgeline.network.topology import DEVICE, Drawing, Floats, LinkKind, Topology
+from ridgeline.network.topology import DEVICE, Floats, LinkKind, Topology, TopologyBuilder
 from ridgeline.network.traffic import Flows, flow_rates, flow_times, make_flows
 from ridgeline.network.transport import PRESETS, Transport, play_transport
 from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
@@ -84,7 +84,7 @@ def _row(
 
 def two_leaves(hosts: int, spines: int, bandwidth: float, latency_s: float = 0.0) -> Topology:
     """Draw two leaves of so many hosts each, joined by so many spines, of links of one kind."""
-    drawing, kind = Drawing(), LinkKind("link", bandwidth, latency_s, 0.0)
+    drawing, kind = TopologyBuilder(), LinkKind("link", bandwidth, latency_s, 0.0)
     devices = [drawing.vertex(f"host{i}", DEVICE) for i in range(2 * hosts)]
     leaves = [drawing.vertex(f"leaf{i}", "switch") for i in range(2)]
     for host in devices:
@@ -136,7 +136,7 @@ def _hashes(told: dict[str, dict[str, str]]) -> list[ReproducedFigure]:
 
 def _pauses(told: dict[str, dict[str, str]]) -> list[ReproducedFigure]:
     """One flow against three that come over one link, where switches pause links, not flows."""
-    drawing, kind = Drawing(), LinkKind("link", 40 * _GBIT, 1e-6, 0.0)
+    drawing, kind = TopologyBuilder(), LinkKind("link", 40 * _GBIT, 1e-6, 0.0)
     hosts = [drawing.vertex(f"host{i}", DEVICE) for i in range(5)]
     near, far = (drawing.vertex(name, "switch") for name in ("near", "far"))
     for host in hosts[1:4]:

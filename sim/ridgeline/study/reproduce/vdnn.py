@@ -9,7 +9,7 @@ from importlib import resources
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.cudnn_fp32_conv import Library, workspace_bytes
 from ridgeline.parallel.checkpointing.offload import with_offload
-from ridgeline.parallel.memory.static_allocation import AtOnce, at_once
+from ridgeline.parallel.memory.static_allocation import StaticMemory, at_once
 from ridgeline.study.reproduce.table import ReproducedFigure, Reproduction
 from ridgeline.workload.files import load_network
 from ridgeline.workload.graph import Graph
@@ -110,6 +110,6 @@ def _vgg416(paper: dict[tuple[str, str], float]) -> Iterator[ReproducedFigure]:
     )
 
 
-def _baseline(graph: Graph) -> AtOnce:
+def _baseline(graph: Graph) -> StaticMemory:
     """Return the paper's baseline: all at once, with one work space for all convolutions."""
     return at_once(graph, workspace_bytes(graph, load_device(_DEVICE), _LIBRARY))

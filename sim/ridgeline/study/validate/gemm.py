@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 
 from ridgeline.kernels.kernel_price import Repetition
 from ridgeline.study.validate import kernels, measured
-from ridgeline.study.validate.measured import LeastTimes, MeasuredCall
+from ridgeline.study.validate.measured import KernelTimeBounds, MeasuredCall
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.product_ways import BLOCK, product_way
 from ridgeline.study.validate.rows import MeasuredRow
@@ -58,7 +58,7 @@ def call(row: MeasuredRow) -> MeasuredCall | None:
         measured.from_neusight(row, _OPERATORS[op]),
         measured.start_of(row, "gemm", f"{name} {op}" if measured.host_launch_s(row) else name),
         repeated=Repetition(WARM_SHARE, way.weights),
-        least=LeastTimes(
+        least=KernelTimeBounds(
             m,
             way.row_s,
             number_s=k * way.element_s,

@@ -57,7 +57,7 @@ _TRAINED = {"p4", "p100-pcie", "v100-pcie-32gb", "t4", "a100-pcie-40gb"}
 
 
 @dataclass(frozen=True, slots=True)
-class LeastTimes:
+class KernelTimeBounds:
     """What the kernels of a product take at least.
 
     Attributes
@@ -108,7 +108,7 @@ def _processors(device: Device) -> int:
     return next(iter(device.memory.values())).instances.value
 
 
-NO_LEAST = LeastTimes()
+NO_LEAST = KernelTimeBounds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +150,7 @@ class MeasuredCall:
     repeated: Repetition = REPEATED
     library: LibraryCall | None = None
 
-    least: LeastTimes = NO_LEAST
+    least: KernelTimeBounds = NO_LEAST
 
 
 Caller = Callable[[MeasuredRow], MeasuredCall | None]

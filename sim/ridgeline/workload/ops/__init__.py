@@ -41,6 +41,7 @@ from ridgeline.workload.ops.losses import (
     smooth_l1,
     transducer,
 )
+from ridgeline.workload.ops.matrix_update import matrices_of, matrix_update
 from ridgeline.workload.ops.normalization import (
     batch_norm,
     frozen_batch_norm,
@@ -110,6 +111,8 @@ __all__ = [
     "linear",
     "linear_attention",
     "local_response_norm",
+    "matrices_of",
+    "matrix_update",
     "max_pool",
     "mean_squared_error",
     "multiply",

@@ -16,7 +16,7 @@ from ridgeline.workload.graph import MET, Gemm, Op
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import MASTER
 from ridgeline.workload.ops.elementwise import DROPOUT
-from ridgeline.workload.sharding_axes import Grouped, Labels, Signature, Tensors
+from ridgeline.workload.sharding_axes import Grouped, Labels, OpAxes, Tensors
 from ridgeline.workload.sharding_rules import last_axis_sharding
 
 
@@ -401,11 +401,11 @@ def _flat_units(op: Op, tensors: Tensors, samples: int) -> tuple[dict[str, int],
     return {**units, "b": samples}, "", ""
 
 
-def _scores_sharding(op: Op, tensors: Tensors) -> Signature:
+def _scores_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Q [b, s, H] k [b, t, H] -> y [b, H, s, t]; a unit of H is a head of keys."""
     q, k, y = (tensors[name].shape for name in (*op.inputs, *op.outputs))
     units, s, t = _flat_units(op, tensors, y[0])
-    return Signature(
+    return OpAxes(
         (_row_labels(q, s), _row_labels(k, t)),
         (("b", "H", s, t),),
         units,
@@ -415,11 +415,11 @@ def _scores_sharding(op: Op, tensors: Tensors) -> Signature:
     )
 
 
-def _context_sharding(op: Op, tensors: Tensors) -> Signature:
+def _context_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """P [b, H, s, t] v [b, t, H] -> y [b, s, H]."""
     p, v, y = (tensors[name].shape for name in (*op.inputs, *op.outputs))
     units, s, t = _flat_units(op, tensors, p[0])
-    return Signature(
+    return OpAxes(
         (("b", "H", s, t), _row_labels(v, t)),
         (_row_labels(y, s),),
         units,
@@ -429,11 +429,11 @@ def _context_sharding(op: Op, tensors: Tensors) -> Signature:
     )
 
 
-def _flash_sharding(op: Op, tensors: Tensors) -> Signature:
+def _flash_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Q [b, s, H] k [b, t, H] v [b, t, H] -> y [b, s, H], sums [b, H, s]; keys stay whole."""
     q, k, v, y, sums = (tensors[name].shape for name in (*op.inputs, *op.outputs))
     units, s, _ = _flat_units(op, tensors, sums[0])
-    return Signature(
+    return OpAxes(
         (_row_labels(q, s), _row_labels(k, ""), _row_labels(v, "")),
         (_row_labels(y, s), ("b", "H", s)),
         units,
@@ -443,48 +443,48 @@ def _flash_sharding(op: Op, tensors: Tensors) -> Signature:
     )
 
 
-def _merge_sharding(op: Op, tensors: Tensors) -> Signature:
+def _merge_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Two times y [b, s, H], sums [b, H, s] -> both of one."""
     both = (("b", "s", "H"), ("b", "H", "s"))
-    return Signature(both * 2, both, {"H": tensors[op.outputs[1]].shape[1]})
+    return OpAxes(both * 2, both, {"H": tensors[op.outputs[1]].shape[1]})
 
 
-def _sink_softmax_sharding(op: Op, tensors: Tensors) -> Signature:
+def _sink_softmax_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Scores [b, H, s, t], sinks [H] -> y [b, H, s, t]; rows stay whole."""
     rows = ("b", "H", "s", "")
-    return Signature((rows, ("H",)), (rows,))
+    return OpAxes((rows, ("H",)), (rows,))
 
 
-def _sink_scale_sharding(op: Op, tensors: Tensors) -> Signature:
+def _sink_scale_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Y [b, s, H], sums [b, H, s], sinks [H] -> y [b, s, H]."""
     rows, heads = ("b", "s", "H"), tensors[op.inputs[2]].shape[0]
-    return Signature((rows, ("b", "H", "s"), ("H",)), (rows,), {"H": heads})
+    return OpAxes((rows, ("b", "H", "s"), ("H",)), (rows,), {"H": heads})
 
 
-def _rotary_sharding(op: Op, tensors: Tensors) -> Signature:
+def _rotary_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """X [b, s, heads x size], angles [s, size]."""
     x, angles = (tensors[name].shape for name in op.inputs)
     labels = ("b", "s", "H")
-    return Signature((labels, ("s", "")), (labels,), {"H": x[2] // angles[1]})
+    return OpAxes((labels, ("s", "")), (labels,), {"H": x[2] // angles[1]})
 
 
-def _relative_bias_sharding(op: Op, tensors: Tensors) -> Signature:
+def _relative_bias_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Scores [b, H, s, t], table [ranges, H]."""
     labels = ("b", "H", "s", "t")
-    return Signature((labels, ("", "H")), (labels,))
+    return OpAxes((labels, ("", "H")), (labels,))
 
 
-def _join_heads_sharding(op: Op, tensors: Tensors) -> Signature:
+def _join_heads_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """X [b, s, H], other [b, s, H] or of one head, which all need."""
     x, other, y = (tensors[name].shape for name in (*op.inputs, *op.outputs))
     heads = int(dict(op.attrs)["heads"])
     of_other = "H" if heads * other[2] // heads == y[2] - x[2] else ""
-    return Signature((("b", "s", "H"), ("b", "s", of_other)), (("b", "s", "H"),), {"H": heads})
+    return OpAxes((("b", "s", "H"), ("b", "s", of_other)), (("b", "s", "H"),), {"H": heads})
 
 
-def _additive_sharding(op: Op, tensors: Tensors) -> Signature:
+def _additive_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Q [b, s, f] k [b, t, f] v [f] length [1] -> y [b, 1, s, t]: a sum over features."""
-    return Signature((("b", "s", "f"), ("b", "t", "f"), ("f",), ("",)), (("b", "", "s", "t"),))
+    return OpAxes((("b", "s", "f"), ("b", "t", "f"), ("f",), ("",)), (("b", "", "s", "t"),))
 
 
 SCORES = op_kind("attention-scores", sharding=_scores_sharding)(_scores_gradient)

@@ -18,7 +18,7 @@ from ridgeline.workload.graph import LIBRARY, MET, Gemm, Op
 from ridgeline.workload.kinds import op_kind
 from ridgeline.workload.numerics import MASTER
 from ridgeline.workload.ops.attention import CHUNK, FLASH, WINDOW
-from ridgeline.workload.sharding_axes import Signature, Tensors
+from ridgeline.workload.sharding_axes import OpAxes, Tensors
 
 CONTEXT = "context"
 """Attribute of fused attention: positions before the new ones, which no causal mask hides."""
@@ -131,18 +131,18 @@ def head_products(b: GraphBuilder, layer: str, x: str, heads: int, weight: str, 
     return y
 
 
-def _head_products_sharding(op: Op, tensors: Tensors) -> Signature:
+def _head_products_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """X [b, s, H], w [H, k] -> y [b, s, H]."""
     rows = ("b", "s", "H")
     units = {"H": int(dict(op.attrs)["heads"])}
     loops = {"b": ("m",), "s": ("m",), "H": ("batch",)}
-    return Signature((rows, ("H", "")), (rows,), units, loops, strict=frozenset({"H"}))
+    return OpAxes((rows, ("H", "")), (rows,), units, loops, strict=frozenset({"H"}))
 
 
-def _latent_sharding(op: Op, tensors: Tensors) -> Signature:
+def _latent_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Q [b, s, H], k and v [b, t, f] of one head for all -> y [b, s, H], sums [b, H, s]."""
     keys = ("b", "", "")
-    return Signature(
+    return OpAxes(
         (("b", "s", "H"), keys, keys),
         (("b", "s", "H"), ("b", "H", "s")),
         {"H": int(dict(op.attrs)["heads"])},

@@ -23,7 +23,7 @@ from ridgeline.workload.sharding_axes import (
     EXPERTS,
     ROWS,
     Labels,
-    Signature,
+    OpAxes,
     Tensors,
     Window,
     whole,
@@ -305,20 +305,20 @@ def _bias_gradient(g: GradientBuilder, op: Op) -> None:
         g.derive(BIAS, op, (weight,), (dy,), flops=BIAS.gradient.of(g.elements(dy)))
 
 
-def _gemm_sharding(op: Op, tensors: Tensors) -> Signature:
+def _gemm_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """X [..., k] w [n, k] -> y [..., n], or several; experts [e, t, k] [e, n, k]."""
     (x, w), ys = shapes_of(op, tensors)
     if not isinstance(op.loops, Gemm):
         return whole(op, tensors)
     if len(w) == 3:
-        return Signature(
+        return OpAxes(
             ((EXPERTS, EXPERT_ROWS, "k"), (EXPERTS, "n", "k")),
             ((EXPERTS, EXPERT_ROWS, "n"),) * len(ys),
             loops={EXPERTS: ("batch",), EXPERT_ROWS: ("m",), "n": ("n",), "k": ("k",)},
         )
     if is_channels_last((*ys[0][:-1], w[-1]), x):
         lead = plain_labels(len(ys[0]) - 1)
-        return Signature(
+        return OpAxes(
             ((lead[0], "k", *lead[1:]), ("n", "k")),
             ((*lead, "n"),) * len(ys),
             {"n": math.gcd(*[y[-1] for y in ys])} if len(ys) > 1 else {},
@@ -340,30 +340,30 @@ def _gemm_sharding(op: Op, tensors: Tensors) -> Signature:
     if len(ys) > 1:
         units["n"] = math.gcd(*[y[-1] for y in ys])
     loops = {"n": ("n",), "k": ("k",), **dict.fromkeys(filter(None, lead), ("m",))}
-    return Signature(((*rows, *features), ("n", "k")), ((*lead, "n"),) * len(ys), units, loops)
+    return OpAxes(((*rows, *features), ("n", "k")), ((*lead, "n"),) * len(ys), units, loops)
 
 
-def _bias_sharding(op: Op, tensors: Tensors) -> Signature:
+def _bias_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Add a vector along one axis."""
     labels = plain_labels(len(tensors[op.inputs[0]].shape))
     axis = int(dict(op.attrs)["axis"])
-    return Signature((labels, (labels[axis],)), (labels,))
+    return OpAxes((labels, (labels[axis],)), (labels,))
 
 
-def _conv2d_sharding(op: Op, tensors: Tensors) -> Signature:
+def _conv2d_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """X [b, c, h, w] w [o, c, r, s] -> y [b, o, p, q], or volumes; groups go together."""
     assert isinstance(op.loops, Conv)
     x, w, y = (tensors[name].shape for name in (*op.inputs, *op.outputs))
     windows = _conv_windows(op.loops, x) if len(x) > 3 else {}
     if op.loops.groups > 1:
-        return Signature(
+        return OpAxes(
             (image_labels(x, "g"), filter_labels(w, "g", "")),
             (image_labels(y, "g"),),
             {"g": op.loops.groups},
             {"b": ("batch",), "g": ("groups", "c_in", "c_out")},
             windows=windows,
         )
-    return Signature(
+    return OpAxes(
         (image_labels(x, "c"), filter_labels(w, "o", "c")),
         (image_labels(y, "o"),),
         loops={"b": ("batch",), "o": ("c_out",), "c": ("c_in",)},
@@ -382,10 +382,10 @@ def _conv_windows(loops: Conv, x: tuple[int, ...]) -> dict[str, Window]:
     return found
 
 
-def _conv_transpose2d_sharding(op: Op, tensors: Tensors) -> Signature:
+def _conv_transpose2d_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """X [b, c, h, w] w [c, o, r, s] -> y [b, o, p, q], or volumes."""
     x, w, y = (tensors[name].shape for name in (*op.inputs, *op.outputs))
-    return Signature(
+    return OpAxes(
         (image_labels(x, "c"), filter_labels(w, "c", "o")),
         (image_labels(y, "o"),),
         loops={"b": ("m",), "o": ("n",), "c": ("k",), ROWS: ("m",), COLUMNS: ("m",)},

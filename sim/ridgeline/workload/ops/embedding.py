@@ -16,7 +16,7 @@ from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.ops.window import image
-from ridgeline.workload.sharding_axes import Signature, Tensors
+from ridgeline.workload.sharding_axes import OpAxes, Tensors
 from ridgeline.workload.sharding_rules import plain_labels
 
 
@@ -138,7 +138,7 @@ def _gather_gradient(g: GradientBuilder, op: Op) -> None:
 _SCATTER = Cost(1, "looked-up element", "an addition into its row; none where sparse")
 
 
-def _embedding_sharding(op: Op, tensors: Tensors) -> Signature:
+def _embedding_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Look up [...] in a table [v, h] -> y [..., h]: what a device has not counts as zeros.
 
     Tables with sparse gradients are divided by columns, so that a device sends its part of each row
@@ -149,23 +149,23 @@ def _embedding_sharding(op: Op, tensors: Tensors) -> Signature:
     of_output = lead[: len(tensors[op.outputs[0]].shape) - 1]  # fewer where rows are added up
     lead = tuple(label if label in of_output else "" for label in lead)
     if int(dict(op.attrs).get("sparse", 0)):
-        return Signature((lead, ("", "h")), ((*of_output, "h"),), padded=frozenset({"h"}))
-    return Signature((lead, ("v", "")), ((*of_output, ""),), padded=frozenset({"v"}))
+        return OpAxes((lead, ("", "h")), ((*of_output, "h"),), padded=frozenset({"h"}))
+    return OpAxes((lead, ("v", "")), ((*of_output, ""),), padded=frozenset({"v"}))
 
 
-def _position_sharding(op: Op, tensors: Tensors) -> Signature:
+def _position_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """X [b, s, h], table [positions, h]."""
-    return Signature((("b", "s", "h"), ("", "h")), (("b", "s", "h"),))
+    return OpAxes((("b", "s", "h"), ("", "h")), (("b", "s", "h"),))
 
 
-def _gather_sharding(op: Op, tensors: Tensors) -> Signature:
+def _gather_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """X [b, p, f], indices [b, t] -> y [b, t, f]."""
-    return Signature((("b", "", "f"), ("b", "t")), (("b", "t", "f"),))
+    return OpAxes((("b", "", "f"), ("b", "t")), (("b", "t", "f"),))
 
 
-def _class_token_sharding(op: Op, tensors: Tensors) -> Signature:
+def _class_token_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """X [b, f, h, w], token [f] -> y [b, 1 + h w, f]."""
-    return Signature((("b", "f", "", ""), ("f",)), (("b", "", "f"),))
+    return OpAxes((("b", "f", "", ""), ("f",)), (("b", "", "f"),))
 
 
 EMBEDDING = op_kind(

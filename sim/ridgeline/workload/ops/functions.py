@@ -19,7 +19,7 @@ from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op, Passes, Role
 from ridgeline.workload.kinds import Cost, OpKind, op_kind
 from ridgeline.workload.numerics import is_discrete, widest
-from ridgeline.workload.sharding_axes import ShardingRule, Signature, Tensors
+from ridgeline.workload.sharding_axes import OpAxes, ShardingRule, Tensors
 from ridgeline.workload.sharding_rules import (
     broadcast_sharding,
     elementwise_sharding,
@@ -42,11 +42,11 @@ class ElementwiseFunction(NamedTuple):
     sharding: ShardingRule | None = None
 
 
-def _prelu_sharding(op: Op, tensors: Tensors) -> Signature:
+def _prelu_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """X [b, c, ...], slopes [c] -> y of the shape of x."""
     x = tensors[op.inputs[0]].shape
     labels = image_labels(x, "c") if len(x) > 2 else ("b", "c")
-    return Signature((labels, ("c",)), (labels,))
+    return OpAxes((labels, ("c",)), (labels,))
 
 
 FUNCTIONS: dict[str, ElementwiseFunction] = {

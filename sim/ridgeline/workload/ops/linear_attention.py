@@ -27,7 +27,7 @@ from ridgeline.workload.generation_step import CachedLayer
 from ridgeline.workload.graph import LIBRARY, Gemm, Op, Role
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import MASTER
-from ridgeline.workload.sharding_axes import Signature, Tensors
+from ridgeline.workload.sharding_axes import OpAxes, Tensors
 
 _STATE_BYTES = 4
 _CHUNK_KERNELS = 6
@@ -320,20 +320,20 @@ def _causal_filter_gradient(g: GradientBuilder, op: Op) -> None:
     )
 
 
-def _linear_attention_sharding(op: Op, tensors: Tensors) -> Signature:
+def _linear_attention_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Q, k, v, rates, steps [b, s, H], weights [H] -> y [b, s, H]; a unit is a head of keys."""
     rows = ("b", "", "H")
     inputs = tuple(rows if len(tensors[name].shape) == 3 else ("H",) for name in op.inputs)
     units = {"H": int(dict(op.attrs)["kv-heads"])}
     loops = {"b": ("batch",), "H": ("batch",)}
-    return Signature(inputs, (rows,), units, loops, strict=frozenset({"H"}))
+    return OpAxes(inputs, (rows,), units, loops, strict=frozenset({"H"}))
 
 
-def _causal_filter_sharding(op: Op, tensors: Tensors) -> Signature:
+def _causal_filter_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """X [b, s, f], taps [f, taps], bias [f] -> y [b, s, f]; positions read those before them."""
     rows = ("b", "", "f")
     weights = tuple(("f", *("" for _ in tensors[name].shape[1:])) for name in op.inputs[1:])
-    return Signature((rows, *weights), (rows,))
+    return OpAxes((rows, *weights), (rows,))
 
 
 LINEAR_ATTENTION = op_kind(

@@ -9,7 +9,7 @@ from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op
 from ridgeline.workload.kinds import Cost, OpKind, op_kind
 from ridgeline.workload.numerics import MASTER
-from ridgeline.workload.sharding_axes import Inner, Signature, Tensors
+from ridgeline.workload.sharding_axes import Inner, OpAxes, Tensors
 from ridgeline.workload.sharding_rules import plain_labels, sample_sharding
 
 _LOG_SOFTMAX = "log-softmax"
@@ -166,7 +166,7 @@ def _transducer_gradient(g: GradientBuilder, op: Op) -> None:
         )
 
 
-def _cross_entropy_sharding(op: Op, tensors: Tensors) -> Signature:
+def _cross_entropy_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Divided by classes, the rows' maxima, sums and target logits are summed over the devices.
 
     Shoeybi et al., Megatron-LM, 2019, arXiv:1909.08053, Section 3.
@@ -176,13 +176,13 @@ def _cross_entropy_sharding(op: Op, tensors: Tensors) -> Signature:
     dims = tuple("v" if i == axis else f"d{i}" for i in range(len(logits.shape)))
     rest = tuple(label for label in dims if label != "v")
     sums = Inner("all-reduce", replace(logits, shape=labels.shape).bytes, repeat=3)
-    return Signature((dims, rest), ((), dims), padded=frozenset({"v"}), inner={"v": (sums,)})
+    return OpAxes((dims, rest), ((), dims), padded=frozenset({"v"}), inner={"v": (sums,)})
 
 
-def _pointwise_sharding(op: Op, tensors: Tensors) -> Signature:
+def _pointwise_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Take a mean over all elements."""
     labels = plain_labels(len(tensors[op.inputs[0]].shape))
-    return Signature((labels, labels), ((),))
+    return OpAxes((labels, labels), ((),))
 
 
 LOSS = op_kind(

@@ -17,7 +17,7 @@ from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op, Passes
 from ridgeline.workload.kinds import Cost, OpKind, op_kind
 from ridgeline.workload.numerics import MASTER
-from ridgeline.workload.sharding_axes import COLUMNS, ROWS, Inner, Signature, Tensors
+from ridgeline.workload.sharding_axes import COLUMNS, ROWS, Inner, OpAxes, Tensors
 from ridgeline.workload.sharding_rules import plain_labels
 
 
@@ -218,7 +218,7 @@ def _local_response_norm_gradient(g: GradientBuilder, op: Op) -> None:
         g.derive(LOCAL_RESPONSE_NORM, op, (x,), (g.gradient(y), x, y), flops=flops)
 
 
-def _row_norm_sharding(op: Op, tensors: Tensors) -> Signature:
+def _row_norm_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Rows are independent of each other; the normalised axis stays whole but in a grid.
 
     It is the last, or that of the channels where a traced network has turned images. Devices that
@@ -229,7 +229,7 @@ def _row_norm_sharding(op: Op, tensors: Tensors) -> Signature:
     count = len(shape)
     if heads := dict(op.attrs).get("heads"):  # each has its own statistics
         labels, units = (*plain_labels(count - 1), "h"), {"h": int(heads)}
-        return Signature((labels, ("",)), (labels, labels), units, strict=frozenset({"h"}))
+        return OpAxes((labels, ("",)), (labels, labels), units, strict=frozenset({"h"}))
     axis = int(dict(op.attrs).get("axis", -1)) % count
     size = tensors[op.inputs[1]].elements if len(op.inputs) > 1 else shape[axis]
     if count > 3 and shape[axis] != size == shape[1]:
@@ -240,7 +240,7 @@ def _row_norm_sharding(op: Op, tensors: Tensors) -> Signature:
     rows = tuple(f"d{i}" for i in range(count) if i != axis)
     weights = ((feature,),) * (len(op.inputs) - 1)
     flat = any(len(tensors[name].shape) == 1 for name in op.outputs[1:]) and len(rows) > 1
-    return Signature(
+    return OpAxes(
         (labels, *weights),
         (labels, *(("",) if flat else rows,) * (len(op.outputs) - 1)),
         local=frozenset(rows) if flat else frozenset(),  # statistics of each row, and no sums
@@ -249,9 +249,7 @@ def _row_norm_sharding(op: Op, tensors: Tensors) -> Signature:
     )
 
 
-def _row_norm_gradient_sharding(
-    op: Op, tensors: Tensors, forward: Op, labels: Signature
-) -> Signature:
+def _row_norm_gradient_sharding(op: Op, tensors: Tensors, forward: Op, labels: OpAxes) -> OpAxes:
     """Add up the sums over dy and dy z of each row, as many as forward."""
     return replace(labels, inner=_row_norm_sharding(forward, tensors).inner)
 
@@ -260,7 +258,7 @@ SHARED_STATISTICS = "shared-statistics"
 """Attribute of a batch-norm whose devices add up the statistics of the images that they share."""
 
 
-def _batch_norm_sharding(op: Op, tensors: Tensors) -> Signature:
+def _batch_norm_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Channels are independent of each other; every part of a batch has statistics of its own."""
     shape = tensors[op.inputs[0]].shape
     axis = int(dict(op.attrs).get("axis", 1))
@@ -270,7 +268,7 @@ def _batch_norm_sharding(op: Op, tensors: Tensors) -> Signature:
     extra = (("c",),) * (len(op.inputs) - 1)
     sums = Inner("all-reduce", 2 * 4 * shape[axis])  # of x and of its squares, in fp32
     shared = dict(op.attrs).get(SHARED_STATISTICS) and op.kind == "batch-norm"
-    return Signature(
+    return OpAxes(
         (tuple(labels), *extra),
         (tuple(labels), *(("c",),) * (len(op.outputs) - 1)),
         local=frozenset({"b", ROWS, COLUMNS}),
@@ -278,13 +276,13 @@ def _batch_norm_sharding(op: Op, tensors: Tensors) -> Signature:
     )
 
 
-def _group_norm_sharding(op: Op, tensors: Tensors) -> Signature:
+def _group_norm_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Of each sample and group of channels the statistics of all pixels, which are summed up."""
     x = tensors[op.inputs[0]].shape
     labels = (*("" for _ in x[2:]), ROWS, COLUMNS) if len(x) > 3 else ("",) * len(x)
     kept = [tensors[name] for name in op.outputs[1:]]
     sums = Inner("all-reduce", sum(of.bytes for of in kept))
-    return Signature(
+    return OpAxes(
         (labels, *(("",) * len(tensors[name].shape) for name in op.inputs[1:])),
         (labels, *(("",) * len(of.shape) for of in kept)),
         inner={ROWS: (sums,), COLUMNS: (sums,)},
@@ -292,17 +290,17 @@ def _group_norm_sharding(op: Op, tensors: Tensors) -> Signature:
 
 
 def _channel_norm_gradient_sharding(
-    op: Op, tensors: Tensors, forward: Op, labels: Signature
-) -> Signature:
+    op: Op, tensors: Tensors, forward: Op, labels: OpAxes
+) -> OpAxes:
     """Add up the sums over dy and dy x that the input's gradient needs, as many as forward."""
     rule_of = {"batch-norm": _batch_norm_sharding, "group-norm": _group_norm_sharding}[forward.kind]
     return replace(labels, inner=rule_of(forward, tensors).inner)
 
 
-def _local_response_norm_sharding(op: Op, tensors: Tensors) -> Signature:
+def _local_response_norm_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Every output needs all channels of its pixel."""
     labels = ("b", "", "d2", "d3")
-    return Signature((labels,) * len(op.inputs), (labels,) * len(op.outputs))
+    return OpAxes((labels,) * len(op.inputs), (labels,) * len(op.outputs))
 
 
 BATCH_NORM = op_kind(

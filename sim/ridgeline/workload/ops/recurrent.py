@@ -21,7 +21,7 @@ from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Gemm, Op, Pass
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.ops.contraction import BIAS, linear
-from ridgeline.workload.sharding_axes import Inner, Signature, Tensors
+from ridgeline.workload.sharding_axes import Inner, OpAxes, Tensors
 
 Cell = Literal["lstm", "gru", "rnn-tanh", "rnn-relu"]
 
@@ -133,13 +133,13 @@ def _gradient(g: GradientBuilder, op: Op) -> None:
     )
 
 
-def _recurrent_sharding(op: Op, tensors: Tensors) -> Signature:
+def _recurrent_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Gates [b, t, u] weight [u, h] -> states [b, t, u]; all states are gathered at each step."""
     states = tensors[op.outputs[0]]
     time = states.shape[1]
     step = Inner("all-gather", states.bytes // time, time)
     labels = ("b", "", "u")
-    return Signature(
+    return OpAxes(
         (labels, ("u", ""), *((("u",),) * (len(op.inputs) - 2))),
         (labels,) * len(op.outputs),
         {"u": states.shape[2]},
@@ -148,9 +148,7 @@ def _recurrent_sharding(op: Op, tensors: Tensors) -> Signature:
     )
 
 
-def _recurrent_gradient_sharding(
-    op: Op, tensors: Tensors, forward: Op, sig: Signature
-) -> Signature:
+def _recurrent_gradient_sharding(op: Op, tensors: Tensors, forward: Op, sig: OpAxes) -> OpAxes:
     """Read the states of the step before whole for the recurrent weights' gradient."""
     if op.pass_ is not Pass.WEIGHT_GRADIENT:
         return replace(sig, loops={"b": ("m",), "u": ("k",)})

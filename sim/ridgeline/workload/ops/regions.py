@@ -10,7 +10,7 @@ from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.ops.window import image
-from ridgeline.workload.sharding_axes import Signature, Tensors
+from ridgeline.workload.sharding_axes import OpAxes, Tensors
 
 _SAMPLES = 4  # points of a cell, two by two, as in the paper
 _PIXELS = 4  # pixels around a point
@@ -61,10 +61,10 @@ def _roi_align_gradient(g: GradientBuilder, op: Op) -> None:
     )
 
 
-def _roi_align_sharding(op: Op, tensors: Tensors) -> Signature:
+def _roi_align_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Levels [b, c, h, w], boxes [b, n, 4] -> y [b n, c, s, s]."""
     labels = ("b", "c", "", "")
-    return Signature((*(labels,) * (len(op.inputs) - 1), ("b", "", "")), (labels,))
+    return OpAxes((*(labels,) * (len(op.inputs) - 1), ("b", "", "")), (labels,))
 
 
 ROI_ALIGN = op_kind(

@@ -18,7 +18,7 @@ from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op, Role
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import NARROW_MULTIPLE
-from ridgeline.workload.sharding_axes import EXPERTS, Labels, Signature, Tensors
+from ridgeline.workload.sharding_axes import EXPERTS, Labels, OpAxes, Tensors
 from ridgeline.workload.sharding_rules import elementwise_sharding, last_axis_sharding, shapes_of
 
 
@@ -101,20 +101,20 @@ def _combine_gradient(g: GradientBuilder, op: Op) -> None:
     )
 
 
-def _dispatch_sharding(op: Op, tensors: Tensors) -> Signature:
+def _dispatch_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Copy x [b, p, f], choices [b, p, k] -> rows [e, p, f] and places [p, k]."""
     (x, chosen), (_, places) = shapes_of(op, tensors)
-    return Signature(
+    return OpAxes(
         ((*_tokens(len(x)), "f"), (*_tokens(len(chosen)), "")),
         ((EXPERTS, "p", "f"), ("p", *("" for _ in places[1:]))),
         {"p": x[1]} if len(x) > 2 else {},
     )
 
 
-def _combine_sharding(op: Op, tensors: Tensors) -> Signature:
+def _combine_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Rows [e, p, f], weights [b, p, k], places -> y [b, p, f]: a sum over the experts."""
     (_, weights, places), (y,) = shapes_of(op, tensors)
-    return Signature(
+    return OpAxes(
         ((EXPERTS, "p", "f"), (*_tokens(len(weights)), ""), ("p", *("" for _ in places[1:]))),
         ((*_tokens(len(y)), "f"),),
         {"p": y[1]} if len(y) > 2 else {},

@@ -20,7 +20,7 @@ from ridgeline.workload.generation_step import CachedLayer
 from ridgeline.workload.graph import Op, Passes
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import MASTER
-from ridgeline.workload.sharding_axes import Signature, Tensors
+from ridgeline.workload.sharding_axes import OpAxes, Tensors
 
 
 def selective_scan(b: GraphBuilder, layer: str, x: str, steps: str, mixers: tuple[str, str]) -> str:
@@ -63,10 +63,10 @@ def _selective_scan_gradient(g: GradientBuilder, op: Op) -> None:
     )
 
 
-def _selective_scan_sharding(op: Op, tensors: Tensors) -> Signature:
+def _selective_scan_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """X, steps [b, s, f], B, C [b, s, n], decay [f, n], skip [f] -> y [b, s, f]."""
     rows, shared = ("b", "", "f"), ("b", "", "")
-    return Signature((rows, rows, shared, shared, ("f", ""), ("f",)), (rows,))
+    return OpAxes((rows, rows, shared, shared, ("f", ""), ("f",)), (rows,))
 
 
 SELECTIVE_SCAN = op_kind(

@@ -18,7 +18,7 @@ from ridgeline.workload.graph import Op, Pass, Role
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import widest
 from ridgeline.workload.ops.window import Pair, image, pair
-from ridgeline.workload.sharding_axes import Signature, Tensors, Window, whole
+from ridgeline.workload.sharding_axes import OpAxes, Tensors, Window, whole
 from ridgeline.workload.sharding_rules import channel_sharding, plain_labels, shapes_of
 
 
@@ -204,7 +204,7 @@ def _upsample_gradient(g: GradientBuilder, op: Op) -> None:
         g.derive(kind, op, (x,), (g.gradient(y),), flops=kind.gradient.of(g.elements(y)))
 
 
-def _concat_sharding(op: Op, tensors: Tensors) -> Signature:
+def _concat_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Side by side; divided along that axis, every device has its part of every tensor."""
     inputs, outputs = shapes_of(op, tensors)
     attrs = dict(op.attrs)
@@ -213,10 +213,10 @@ def _concat_sharding(op: Op, tensors: Tensors) -> Signature:
     labels = plain_labels(len(inputs[0]))
     of_axis = [shape[int(attrs["axis"])] for shape in (*inputs, *outputs)]
     units = {labels[int(attrs["axis"])]: math.gcd(*of_axis)}
-    return Signature((labels,) * len(inputs), (labels,) * len(outputs), units)
+    return OpAxes((labels,) * len(inputs), (labels,) * len(outputs), units)
 
 
-def cut_sharding(op: Op, tensors: Tensors) -> Signature:
+def cut_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Dimensions that stay as they are, and rows of which some are left out or added."""
     x, y = tensors[op.inputs[0]].shape, tensors[op.outputs[0]].shape
     if len(x) != len(y) or len(op.inputs) > 1 or len(op.outputs) > 1:
@@ -230,13 +230,13 @@ def cut_sharding(op: Op, tensors: Tensors) -> Signature:
         if a != b and i >= max(2, len(x) - 2) and f"start{i}" in attrs:
             labels[-1] = sharding_axes.ROWS if i == len(x) - 2 else sharding_axes.COLUMNS
             windows[labels[-1]] = Window("slide", padding=start if b > a else -start)
-    return Signature((tuple(labels),), (tuple(labels),), windows=windows)
+    return OpAxes((tuple(labels),), (tuple(labels),), windows=windows)
 
 
-def _columns_sharding(op: Op, tensors: Tensors) -> Signature:
+def _columns_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """X [b, c, h, w] -> y [b, w, c x h]."""
     x = tensors[op.inputs[0]].shape
-    return Signature((("b", "c", "", ""),), (("b", "", "c"),), {"c": x[1]})
+    return OpAxes((("b", "c", "", ""),), (("b", "", "c"),), {"c": x[1]})
 
 
 LAYOUT = op_kind("layout")(None)  # channels last, or first again; after autodiff

@@ -18,7 +18,7 @@ from ridgeline.workload.formats import number_bytes
 from ridgeline.workload.graph import Gemm, Op, Passes
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import MASTER
-from ridgeline.workload.sharding_axes import Signature, Tensors
+from ridgeline.workload.sharding_axes import OpAxes, Tensors
 
 
 def index_scores(b: GraphBuilder, layer: str, q: str, k: str, weights: str) -> str:
@@ -56,11 +56,11 @@ def index_scores(b: GraphBuilder, layer: str, q: str, k: str, weights: str) -> s
     return y
 
 
-def _index_scores_sharding(op: Op, tensors: Tensors) -> Signature:
+def _index_scores_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Q [b, s, h], k [b, t, f], weights [b, s, h] -> scores [b, s, t]: a sum over heads."""
     rows = ("b", "s", "")
     loops = {"b": ("batch",), "s": ("m",)}
-    return Signature((rows, ("b", "", ""), rows), (rows,), {}, loops)
+    return OpAxes((rows, ("b", "", ""), rows), (rows,), {}, loops)
 
 
 INDEX_SCORES = op_kind(

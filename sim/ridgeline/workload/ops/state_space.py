@@ -26,7 +26,7 @@ from ridgeline.workload.generation_step import CachedLayer
 from ridgeline.workload.graph import Gemm, Op
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import MASTER
-from ridgeline.workload.sharding_axes import Signature, Tensors
+from ridgeline.workload.sharding_axes import OpAxes, Tensors
 
 _KERNELS, _BACKWARD_KERNELS = 6, 16
 _WIDE = 4  # bytes of scores and states, which are in fp32
@@ -252,20 +252,20 @@ def _gated_norm_gradient(g: GradientBuilder, op: Op) -> None:
     g.derive(GATED_NORM, op, wanted, inputs, flops=GATED_NORM.gradient.of(g.elements(x)))
 
 
-def _state_space_sharding(op: Op, tensors: Tensors) -> Signature:
+def _state_space_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """X, B and C [b, s, H], steps [b, s, H], weights [H] -> y [b, s, H]; a unit is a group."""
     rows = ("b", "", "H")
     weights = tuple(("H", *("" for _ in tensors[name].shape[1:])) for name in op.inputs[2:])
     units = {"H": int(dict(op.attrs)["groups"])}
     loops = {"b": ("batch",), "H": ("batch",)}
-    return Signature((rows, rows, *weights), (rows,), units, loops, strict=frozenset({"H"}))
+    return OpAxes((rows, rows, *weights), (rows,), units, loops, strict=frozenset({"H"}))
 
 
-def _gated_norm_sharding(op: Op, tensors: Tensors) -> Signature:
+def _gated_norm_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """X, gate [b, s, H], weight [H] -> y [b, s, H] and a statistic for each group."""
     rows = ("b", "s", "H")
     units = {"H": int(dict(op.attrs)["heads"])}
-    return Signature((rows, rows, ("H",)), (rows, rows), units, strict=frozenset({"H"}))
+    return OpAxes((rows, rows, ("H",)), (rows, rows), units, strict=frozenset({"H"}))
 
 
 STATE_SPACE = op_kind(

@@ -9,7 +9,7 @@ from ridgeline.workload.builder import GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Op, Pass, Passes, Role
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.optimizers import Optimizer
-from ridgeline.workload.sharding_axes import Labels, Signature, Tensors, whole
+from ridgeline.workload.sharding_axes import Labels, OpAxes, Tensors, whole
 from ridgeline.workload.sharding_rules import elementwise_sharding, plain_labels
 
 
@@ -52,10 +52,7 @@ def update(g: GradientBuilder, layer: str, weight: str, gradient: str, rule: Opt
     A sparse gradient updates only the rows that it has.
     """
     shape, touched = g.shape(weight), g.elements(gradient)
-    states = [
-        g.tensor(f"{weight}.{name}", of_state, g.numerics.master, Role.STATE)
-        for name, of_state in rule.state_shapes(shape).items()
-    ]
+    states = state_tensors(g, weight, rule)
     passes: Passes = (rule.weight_passes, rule.gradient_passes, *(1 for _ in states))
     output_passes: Passes = (rule.weight_writes, *(1 for _ in states))
     if g.shape(gradient) != shape:
@@ -73,11 +70,20 @@ def update(g: GradientBuilder, layer: str, weight: str, gradient: str, rule: Opt
         (weight, *states),
         name=f"{weight}.update",
         pass_=Pass.UPDATE,
-        flops=rule.flops_per_weight * touched,
+        flops=rule.flops(touched),
         passes=passes,
         output_passes=output_passes,
         attrs=(("rule", rule.name),),
     )
+
+
+def state_tensors(g: GradientBuilder, weight: str, rule: Optimizer) -> list[str]:
+    """Declare what an optimizer keeps for a weight tensor."""
+    format_ = rule.format_of(g.elements(weight), g.numerics.master)
+    return [
+        g.tensor(f"{weight}.{name}", shape, format_, Role.STATE)
+        for name, shape in rule.state_shapes(g.shape(weight)).items()
+    ]
 
 
 def _scale_gradient(g: GradientBuilder, op: Op) -> None:
@@ -86,7 +92,7 @@ def _scale_gradient(g: GradientBuilder, op: Op) -> None:
         g.derive(SCALE, op, (x,), (g.gradient(y),), flops=SCALE.gradient.of(g.elements(x)))
 
 
-def _update_sharding(op: Op, tensors: Tensors) -> Signature:
+def update_sharding(op: Op, tensors: Tensors) -> OpAxes:
     """Weight, gradient and states; a factored state has the sums of rows or columns."""
     shape = tensors[op.inputs[0]].shape
     labels = plain_labels(len(shape))
@@ -101,7 +107,7 @@ def _update_sharding(op: Op, tensors: Tensors) -> Signature:
             return (*labels[:-2], labels[-1])
         return tuple("" for _ in mine)
 
-    return Signature(tuple(map(of, op.inputs)), tuple(map(of, op.outputs)))
+    return OpAxes(tuple(map(of, op.inputs)), tuple(map(of, op.outputs)))
 
 
 SCALE = op_kind(
@@ -116,4 +122,4 @@ UNSCALE = op_kind(
     gradient=Cost(2, "weight", "a multiplication and a test for infinity"),
     sharding=elementwise_sharding,
 )(None)
-OPTIMIZER = op_kind("optimizer", sharding=_update_sharding)(None)
+OPTIMIZER = op_kind("optimizer", sharding=update_sharding)(None)

@@ -164,6 +164,12 @@ class RecordedModel(Model):
         section = self.recorded.section(precisions.find(precision).name, training=True)
         if section is None:
             return super().training(batch, precision, optimizer)
+        own = optimizers.find(section.optimizer)
+        if optimizer is not None and optimizer.name == own.name and optimizer != own:
+            raise RidgelineError(
+                f"{self.name}: its training graph was recorded with the state of"
+                f" {own.name} as it usually is, not in {optimizer.state_format}"
+            )
         if optimizer is not None and optimizer.name != section.optimizer:
             raise RidgelineError(
                 f"{self.name}: its training graph was recorded with the optimizer"

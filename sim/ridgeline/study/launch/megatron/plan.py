@@ -61,13 +61,41 @@ def plan(args: Arguments) -> None:
     optimizer = args.text("optimizer", "plan.optimizer={}")
     if optimizer is not None:
         p["optimizer"] = _optimizer(args, optimizer)
+        if optimizer == "dist_muon":  # ranks share whole matrices, whatever the arguments of Adam
+            p["zero_stage"] = 1
+    _optimizer_state(args)
+
+
+def _optimizer_state(args: Arguments) -> None:
+    """Read the format of the moments, which Megatron-Core has for the precision-aware optimizer."""
+    aware = args.flag("use_precision_aware_optimizer", "plan.optimizer_state")
+    formats = {
+        args.text(name, "plan.optimizer_state={}") or "fp32"
+        for name in ("exp_avg_dtype", "exp_avg_sq_dtype")
+    }
+    if not aware:
+        return
+    known = {"fp32": None, "bf16": "bf16", "fp16": "fp16", "fp8": "fp8-e4m3"}
+    words = {word.removeprefix("torch.").replace("float32", "fp32") for word in formats}
+    words = {word.replace("bfloat16", "bf16").replace("float16", "fp16") for word in words}
+    words = {"fp8" if word in {"uint8", "fp8"} else word for word in words}
+    if unknown := sorted(words - known.keys()):
+        raise args.error(f"moments in {unknown[0]!r} are not known", "exp_avg_dtype")
+    if len(words) > 1:
+        args.draft.note(
+            f"moments are kept in {' and '.join(sorted(words))}; here both in the wider"
+        )
+    widest = next(word for word in known if word in words)
+    if known[widest] is not None:
+        args.draft.plan["optimizer_state"] = known[widest]
 
 
 def _optimizer(args: Arguments, name: str) -> str:
     from ridgeline.workload.optimizers import OPTIMIZERS
 
     known = {"adam": "adamw", "fused_adam": "adamw", "distributed_fused_adam": "adamw",
-             "mcore_distributed_optim": "adamw", "sgd": "sgd-momentum"}  # fmt: skip
+             "mcore_distributed_optim": "adamw", "sgd": "sgd-momentum",
+             "dist_muon": "muon"}  # fmt: skip
     word = known.get(name.lower(), name.lower().replace("_", "-"))
     if word not in OPTIMIZERS:
         raise args.error(f"the optimizer {name!r} is not modelled", "optimizer")
@@ -258,9 +286,10 @@ def _recompute(args: Arguments) -> None:
     if granularity is None or (method == "block" and count == 0):
         return
     if granularity == "full":
-        p["recompute"] = "full"
-        if method == "block" and count:
-            args.draft.note(f"only {count} layers of a stage are computed again; here all are")
+        # of a block's default one layer; of uniform's, each by itself
+        layers = count if count is not None else 1
+        some = method == "block" or (method == "uniform" and layers > 1)
+        p["recompute"] = f"{method}:{layers}" if some else "full"
         return
     if granularity != "selective":
         raise args.error(f"unknown granularity {granularity!r}", "recompute_granularity")

@@ -67,13 +67,9 @@ def software(args: Arguments, stack: str) -> None:
     _graphs(args)
     args.ignore(
         "use_mcore_models", "use_legacy_models", "transformer_impl", "transformer_engine",
-        "mcore_gpt", "main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype",
-        "ddp_impl", "DDP_impl", "num_distributed_optimizer_instances", became=f"software {stack}",
+        "mcore_gpt", "main_grads_dtype", "main_params_dtype", "ddp_impl", "DDP_impl",
+        "num_distributed_optimizer_instances", became=f"software {stack}",
     )  # fmt: skip
-    args.unmodelled(
-        "use_precision_aware_optimizer",
-        "optimizer state in fewer bits is not modelled: here it is in fp32",
-    )
 
 
 def _attention_kernel(args: Arguments) -> None:

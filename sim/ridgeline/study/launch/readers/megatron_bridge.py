@@ -206,7 +206,9 @@ def _from_recipe(args: Arguments, recipe: recipes.Recipe) -> None:
             args.draft.say(f"{head}={callee}", ", ".join(map(str, arguments)), line)
             args.draft.ignore(f"{head}={callee}", became="model")
         elif "muon" in callee:
-            raise args.draft.source.error("the optimizer Muon is not modelled", line)
+            _say(args, "optimizer", "dist_muon" if "distributed" in callee else "muon", line)
+            args.draft.say(callee, "", line)
+            args.draft.ignore(callee, became="plan.optimizer=muon; what has no effect")
         elif callee == "_benchmark_common":
             args.draft.say(callee, "", line)
             args.draft.ignore(callee, became="gradients.main_grads=narrow; what has no effect")

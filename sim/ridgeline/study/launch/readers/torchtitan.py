@@ -194,6 +194,8 @@ def _recompute(draft: LaunchDraft) -> None:
         draft.ignore("activation_checkpoint.selective_ac_option")
     if mode in {"none", "full"}:
         draft.plan["recompute"] = mode
+    elif mode == "memory_budget":
+        _memory_budget(draft)
     elif mode != "selective":
         raise draft.error(
             f"recomputation by {mode!r} is not modelled", "activation_checkpoint.mode"
@@ -201,22 +203,31 @@ def _recompute(draft: LaunchDraft) -> None:
     elif option == "op":
         draft.plan["recompute"] = "alternate"
     elif option.isdigit() and int(option):
-        draft.plan["recompute"] = "full" if option == "1" else "alternate"
-        if option != "1":
-            draft.note(
-                f"one of {option} blocks is computed again there; here every other product of all"
-                " blocks is"
-            )
+        draft.plan["recompute"] = "full" if option == "1" else f"full:{option}"
     else:
         raise draft.error(
             f"expected 'op' or a whole number, found {option!r}",
             "activation_checkpoint.selective_ac_option",
         )
-    draft.ignore(
-        "activation_checkpoint.selective_ac_option",
-        became=f"plan.recompute={draft.plan['recompute']}",
-    )
-    draft.ignore("activation_checkpoint.memory_budget")
+    became = f"plan.recompute={draft.plan['recompute']}"
+    draft.ignore("activation_checkpoint.selective_ac_option", became=became)
+    draft.ignore("activation_checkpoint.memory_budget", became=became)
+
+
+def _memory_budget(draft: LaunchDraft) -> None:
+    """Read the share of activations that the compiler's partitioner may keep (0.5: torchtitan's).
+
+    0 keeps what a block's end needs alone, as recomputing every block does.
+    """
+    field = "activation_checkpoint.memory_budget"
+    text = draft.text(field, "plan.recompute=budget:{}") or "0.5"
+    try:
+        share = float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share <= 1:
+        raise draft.error(f"expected a share from 0 to 1, found {text!r}", field)
+    draft.plan["recompute"] = f"budget:{share:g}" if share else "full"
 
 
 def _distribution(draft: LaunchDraft) -> tuple[int, int | None]:

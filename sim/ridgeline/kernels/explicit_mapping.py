@@ -34,7 +34,7 @@ from ridgeline.workload.formats import bytes_of
 from ridgeline.workload.graph import Op
 
 if TYPE_CHECKING:
-    from ridgeline.kernels.mapping.explicit_evaluation import Misfit, PlayedMapping
+    from ridgeline.kernels.mapping.explicit_evaluation import EvaluatedMapping, Misfit
     from ridgeline.kernels.mapping.machine import MappingMachine
     from ridgeline.kernels.mapping.mapped_contraction import Mapped
 
@@ -141,10 +141,10 @@ def _in_buffers(
 
 def _bounded(
     op: Op, nest: ContractionNest, given: MappingFile, machine: MappingMachine
-) -> list[tuple[float, PlayedMapping]]:
+) -> list[tuple[float, EvaluatedMapping]]:
     """List what a file allows on a machine, by the seconds that it takes at least."""
     from ridgeline.kernels.mapping.axes import dims_of  # bring numba
-    from ridgeline.kernels.mapping.explicit_evaluation import PlayedMapping
+    from ridgeline.kernels.mapping.explicit_evaluation import EvaluatedMapping
     from ridgeline.kernels.mapping.mapper import goal_of, ways_of
 
     assert op.loops is not None
@@ -158,7 +158,7 @@ def _bounded(
             if way.arrays is not None:
                 tile = mapping.tile(len(levels) - 1, nest)
                 used = way._replace(arrays=_arrays(given, nest, way.arrays, tile))
-            played = PlayedMapping(nest, mapping, used, groups, goal_of("time"))
+            played = EvaluatedMapping(nest, mapping, used, groups, goal_of("time"))
             found.append((played.bound_s(), played))
     return sorted(found, key=lambda one: one[0])
 
