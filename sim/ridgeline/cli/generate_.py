@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.number_options import Finite, Whole
 from ridgeline.cli.output import console, print_json
 from ridgeline.cli.searched import ClusterName, Json, ModelName
 from ridgeline.cli.software import Software
-from ridgeline.cli.whole import Finite, Whole
 
 if TYPE_CHECKING:
     from ridgeline.study.generation.generate import GenerationResult
@@ -87,23 +87,19 @@ def generate_(
     plot
         File for batch and cache over time: .png, .svg or .pdf.
     """
-    from ridgeline.parallel.plan.plan import Plan
-    from ridgeline.parallel.plan.text import plan_fields
     from ridgeline.report.files import check_writable
     from ridgeline.study.generation.generate import EngineOptions, generate
+    from ridgeline.study.generation.generation_plan import generation_plan
 
     for path in filter(None, (steps, plot)):
         check_writable(path)
-    fields: dict[str, Any] = plan_fields(
-        plan, {} if precision is None else {"precision": precision}
-    )
-    fields.setdefault("global_batch", max(1, int(fields.get("data", 1))))
     options = EngineOptions(
         kv_format, page_tokens, most_sequences, most_prefilled, chunk, memory_share, reserve,
         two_batches,
     )  # fmt: skip
     found = generate(
-        model, cluster, Plan(**fields), lengths=lengths, requests=requests, samples=samples,
+        model, cluster, generation_plan(plan, precision), lengths=lengths, requests=requests,
+        samples=samples,
         rate=rate, seed=seed, software=software, options=options,
     )  # fmt: skip
     if steps is not None:

@@ -27,7 +27,7 @@ from ridgeline.network.framework_all_reduce import frameworks, has_one_shot
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.accounting import energy_account, memory_account, time_account
-from ridgeline.simulation import PlayedStep, matrix_peak, play_step, shared_topology
+from ridgeline.simulation import SimulatedStep, matrix_peak, play_step, shared_topology
 from ridgeline.software.stack import Stack
 from ridgeline.study.generation.batching import GenerationWork, StepPrice
 from ridgeline.workload import numerics
@@ -122,7 +122,7 @@ class StepPrices:
         """Return what the layers keep of a sequence."""
         return generation_model(self.model, self.step(1, _SHORT)).cached(precision)
 
-    def played(self, sequences: int, tokens: int, context: int) -> PlayedStep:
+    def played(self, sequences: int, tokens: int, context: int) -> SimulatedStep:
         """Play a step of so many sequences of each rank, exactly."""
         model = generation_model(self.model, self.step(tokens, context))
         fields = {"global_batch": sequences * self.plan.data, "micro_batch": sequences}

@@ -12,9 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 from ridgeline.errors import RidgelineError, nearest
-from ridgeline.parallel.plan.plan import Plan
-from ridgeline.parallel.plan.text import plan_fields
 from ridgeline.study.generation.generate import EngineOptions, GenerationResult, generate
+from ridgeline.study.generation.generation_plan import generation_plan
 from ridgeline.study.validate.outcome import Outcome, Skipped, predict_each
 from ridgeline.study.validate.predicted_interval import stated
 from ridgeline.study.validate.rows import MeasuredRow
@@ -36,12 +35,10 @@ def predict(rows: Iterable[MeasuredRow]) -> Iterator[Outcome | Skipped]:
 @lru_cache(maxsize=64)
 def _generated(asked: tuple[tuple[str, Any], ...]) -> GenerationResult:
     said = dict(asked)
-    fields = plan_fields(said["plan"], {"precision": said["precision"]})
-    fields.setdefault("global_batch", max(1, int(fields.get("data", 1))))
     return generate(
         said["model"],
         said["machine"],
-        Plan(**fields),
+        generation_plan(said["plan"], said["precision"]),
         lengths=said["lengths"],
         requests=said["requests"],
         rate=said["rate"],
