@@ -1,8 +1,9 @@
-"""The page on generation cannot rot: its commands run, and its residuals are those of the suite."""
+"""Pages on generation and reinforcement learning: commands run, residuals are the suite's."""
 
 from __future__ import annotations
 
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,14 +13,19 @@ from ridgeline.study.validate import find_suite, shipped
 from ridgeline.study.validate.outcome import Outcome
 from ridgeline.study.validate.rows import read_rows
 
-PAGE = (Path(__file__).parents[2] / "docs" / "generation.md").read_text("utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "generation.md").read_text("utf-8")
+LEARNING = (DOCS / "reinforcement-learning.md").read_text("utf-8")
 COMMANDS = [
-    line.removeprefix("$ ") for line in PAGE.splitlines() if line.startswith("$ ridgeline generate")
+    line.removeprefix("$ ")
+    for line in (PAGE + LEARNING).splitlines()
+    if line.startswith("$ ridgeline ")
 ]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_commands_run(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copytree(DOCS / "examples" / "rl", tmp_path / "docs" / "examples" / "rl")
     monkeypatch.chdir(tmp_path)
     assert execute(shlex.split(command)[1:]) == 0
 

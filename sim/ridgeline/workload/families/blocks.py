@@ -412,13 +412,16 @@ class LatentAttention(Strict):
         widths = (self.rank, self.rotary_size)
         latent, k_rotary = ops.fused_linear(b, f"{name}.key-value-down", x, widths, bias=False)
         latent = ops.rms_norm(b, f"{name}.key-value-norm", latent)
+        absorbs = b.generation is not None and b.generation.decodes
+        k = v = ""
+        if not absorbs:
+            widths = (heads * self.plain_size, heads * self.value_size)
+            k, v = ops.fused_linear(b, f"{name}.key-value-up", latent, widths, bias=False)
         if self.rotary:
             q_rotary = ops.rotary(b, f"{name}.rotary-query", q_rotary, angles)
             k_rotary = ops.rotary(b, f"{name}.rotary-key", k_rotary, angles)
-        if b.generation and b.generation.decodes:
+        if absorbs:
             return self._absorbed(b, name, hidden, (q, q_rotary), (latent, k_rotary))
-        widths = (heads * self.plain_size, heads * self.value_size)
-        k, v = ops.fused_linear(b, f"{name}.key-value-up", latent, widths, bias=False)
         q = ops.join_heads(b, f"{name}.join-query", q, q_rotary, heads, heads)
         k = ops.join_heads(b, f"{name}.join-key", k, k_rotary, heads, 1)
         plain = Attention(heads=heads, kernel=self.kernel, window=window)
