@@ -38,6 +38,8 @@ from ridgeline.workload.files import load_model
 from ridgeline.workload.model import Model
 
 DECODER = """
+kind: model
+name: small{layers}
 family: decoder
 title: Small
 citation: made for a check

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import ridgeline as rl
 from json_schema import mistakes
 from ridgeline.cli import execute
-from ridgeline.config import read_yaml
+from ridgeline.config import Document, read_yaml
 from ridgeline.errors import ConfigError
 from ridgeline.input_files import INPUT_KINDS, kind_of, kind_of_document, named
 from ridgeline.report.json_schemas import schema_of_kind
@@ -21,13 +22,18 @@ FILES = [
     *(path for path in (ROOT / "hwconfigs").glob("*/*.yaml") if path.parent.name != "templates"),
     *(ROOT / "docs" / "examples").glob("*.yaml"),
     *(ROOT / "docs" / "examples" / "jobs").glob("*.yaml"),
+    *(ROOT / "docs" / "examples" / "runs").rglob("*.yaml"),
 ]
-SHIPPED = {path: read_yaml(path) for path in sorted(FILES)}
+
+
+@cache
+def shipped() -> dict[Path, Document]:
+    return {path: read_yaml(path) for path in sorted(FILES)}
 
 
 def test_every_file_has_a_kind_and_the_name_of_its_file() -> None:
-    assert len(SHIPPED) > 500
-    for path, document in SHIPPED.items():
+    assert len(shipped()) > 500
+    for path, document in shipped().items():
         assert document.data["kind"] in INPUT_KINDS, path
         if ROOT / "docs" not in path.parents:
             assert document.data["name"] == path.stem, path
@@ -37,7 +43,7 @@ def test_every_file_has_a_kind_and_the_name_of_its_file() -> None:
 @pytest.mark.parametrize("kind", INPUT_KINDS)
 def test_every_file_is_valid_by_its_json_schema(kind: str) -> None:
     schema = schema_of_kind(kind)
-    for path, document in SHIPPED.items():
+    for path, document in shipped().items():
         if document.data["kind"] == kind:
             assert mistakes(schema, document.data, schema) == [], path
             wrong = {**document.data, "no-such-field": 1}
@@ -49,7 +55,7 @@ def test_every_file_is_valid_by_its_json_schema(kind: str) -> None:
 
 def test_a_model_is_checked_by_its_family() -> None:
     schema = schema_of_kind("model")
-    data = dict(SHIPPED[ROOT / "models" / "mlp.yaml"].data)
+    data = dict(shipped()[ROOT / "models" / "mlp.yaml"].data)
     assert mistakes(schema, {**data, "widths": "many"}, schema)
     assert mistakes(schema, {**data, "family": "resnet"}, schema)
     assert mistakes(schema, {**data, "family": "no-family"}, schema)
@@ -88,8 +94,8 @@ def test_what_is_wrong_with_a_kind_is_said(tmp_path: Path) -> None:
 def test_a_file_without_a_kind_or_a_name_is_told_which_line_to_add(
     kind: str, field: str, tmp_path: Path
 ) -> None:
-    shipped = next(path for path, of in SHIPPED.items() if of.data["kind"] == kind)
-    lines = shipped.read_text("utf-8").splitlines()
+    file = next(path for path, of in shipped().items() if of.data["kind"] == kind)
+    lines = file.read_text("utf-8").splitlines()
     bare = tmp_path / "mine.yaml"
     bare.write_text("\n".join(line for line in lines if not line.startswith(f"{field}:")), "utf-8")
     added = {"kind": f"kind: {kind}", "name": "name: mine"}[field]

@@ -18,6 +18,14 @@ def test_hand_made_mutants_are_what_is_in_the_package() -> None:
         assert all((mutate.ROOT / test).is_file() for test in mutant.tests)
 
 
+def test_mutants_that_compute_the_same_are_of_lines_of_the_package() -> None:
+    for (file, line, becomes), why in mutate.equivalent().items():
+        lines = {text.strip() for text in (mutate.ROOT / file).read_text("utf-8").splitlines()}
+        assert line in lines, (file, line)
+        assert becomes != line
+        assert why
+
+
 def test_the_nearest_tests_come_first() -> None:
     reached = mutate.tests_by_distance()
     files = reached(mutate.PACKAGE / "kernels" / "bsp_gemm.py")

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from ridgeline.study.import_design import import_design
     from ridgeline.study.jobs.neighbours import simulate_jobs
     from ridgeline.study.sweep import load_rows, load_study, run_sweep
+    from ridgeline.training.train import train
     from ridgeline.workload.execution import Execution
     from ridgeline.workload.files import load_model
     from ridgeline.workload.model import Model
@@ -99,6 +100,7 @@ _HOME = {
     "simulate_jobs": "study.jobs.neighbours",
     "trace": "workload.trace.torch_entry",
     "trace_numpy": "workload.trace.numpy_tracer",
+    "train": "training.train",
 }
 
 _MODULES = ("register", "software")
@@ -153,6 +155,7 @@ __all__ = [
     "software",
     "trace",
     "trace_numpy",
+    "train",
 ]
 
 

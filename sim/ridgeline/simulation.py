@@ -20,6 +20,7 @@ from ridgeline.network.faults import read_faults
 from ridgeline.network.resolve import load_cluster
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.lower import Lowered, lower
+from ridgeline.parallel.partition.pipeline_partition import Cut
 from ridgeline.parallel.plan.default_precision import default_precision
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.plan.programmed import programmed
@@ -318,9 +319,10 @@ def play_step(
     )
     topology = topology or shared_topology(cluster, run.devices)
 
-    def played(fuller: tuple[float, ...] = ()) -> tuple[Lowered, Timeline]:
+    def played(fuller: tuple[float, ...] = (), cut: Cut | None = None) -> tuple[Lowered, Timeline]:
+        of = wide if cut is None else wide.model_copy(update={"stage_balance": cut})
         try:
-            lowered = lower(graph, wide, cluster, topology, fold=fold, fuller=fuller)
+            lowered = lower(graph, of, cluster, topology, fold=fold, fuller=fuller)
         except CutOffError as error:
             if not cluster.faults:
                 raise
@@ -342,6 +344,10 @@ def play_step(
         from ridgeline.parallel.fitting_cut import that_fits
 
         found = that_fits(found, wide, cluster.device, played)
+    if found[0].crowded_share:
+        from ridgeline.parallel.shorter_cut import that_ends_sooner
+
+        found = that_ends_sooner(found, wide, cluster.device, lambda cut: played(cut=cut))
     return SimulatedStep(run, network, graph, *found)
 
 

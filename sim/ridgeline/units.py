@@ -20,11 +20,12 @@ from pydantic import BeforeValidator, PlainSerializer
 
 from ridgeline.errors import ConfigError
 
-# symbol -> (dimension, scale to the base unit). Base units: s, B, FLOP, J, m, USD, op.
+# symbol -> (dimension, scale to the base unit). Base units: s, B, FLOP, J, m, kg, USD, op.
 _SYMBOLS: dict[str, tuple[dict[str, int], Decimal]] = {
     "s": ({"s": 1}, Decimal(1)),
     "min": ({"s": 1}, Decimal(60)),
     "h": ({"s": 1}, Decimal(3600)),
+    "day": ({"s": 1}, Decimal(86400)),
     "B": ({"B": 1}, Decimal(1)),
     "b": ({"B": 1}, Decimal("0.125")),
     "bit": ({"B": 1}, Decimal("0.125")),
@@ -35,10 +36,11 @@ _SYMBOLS: dict[str, tuple[dict[str, int], Decimal]] = {
     "Wh": ({"J": 1}, Decimal(3600)),
     "Hz": ({"s": -1}, Decimal(1)),
     "m": ({"m": 1}, Decimal(1)),
+    "g": ({"kg": 1}, Decimal("0.001")),
     "USD": ({"USD": 1}, Decimal(1)),
     "op": ({"op": 1}, Decimal(1)),
 }
-_NO_PREFIX = {"min", "h"}
+_NO_PREFIX = {"min", "h", "day"}
 _PREFIXES: dict[str, Decimal] = {
     "": Decimal(1),
     "f": Decimal("1e-15"),
@@ -185,7 +187,7 @@ def parse(text: object, unit: str) -> float:
     Returns
     -------
     float
-        Value in base units (s, B, FLOP, J, m, USD, op).
+        Value in base units (s, B, FLOP, J, m, kg, USD, op).
 
     Raises
     ------
@@ -313,6 +315,9 @@ if TYPE_CHECKING:
     Metres = float
     Hertz = float
     Dollars = float
+    DollarsPerJoule = float
+    DollarsPerSecond = float
+    KilogramsPerJoule = float
 else:
     Seconds = _quantity("s")
     Bytes = _quantity("B", zero=False, most=MOST_BYTES)
@@ -332,3 +337,6 @@ else:
     Metres = _quantity("m", zero=False)
     Hertz = _quantity("Hz", zero=False)
     Dollars = _quantity("USD")
+    DollarsPerJoule = _quantity("USD/J")
+    DollarsPerSecond = _quantity("USD/s")
+    KilogramsPerJoule = _quantity("g/J")

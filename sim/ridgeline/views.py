@@ -29,6 +29,8 @@ _VIEWS = {
     "execution_text": "ridgeline.report.summary:execution_text",
     "ledger": "ridgeline.report.step_ledger:ledger",
     "manifest": "ridgeline.report.manifest:manifest",
+    "run_study": "ridgeline.training.figure:run_study_figure",
+    "run_timeline": "ridgeline.training.figure:run_timeline",
     "scaling_figure": "ridgeline.study.scaling_figures:draw",
     "scaling_roof": "ridgeline.study.scaling_figures:roof_of",
     "stated_node_power": "ridgeline.report.power:stated_node_power",

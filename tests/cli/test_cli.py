@@ -12,7 +12,7 @@ import pytest
 
 from machines import DEVICE, write_machine
 from ridgeline.cli import execute
-from ridgeline.cli.app import VERBS
+from ridgeline.cli.app import VERBS, app
 
 KEYS = {
     "step_time_s", "samples_per_s", "tokens_per_s", "flops_per_step", "mfu", "hfu", "time_s",
@@ -326,3 +326,9 @@ def test_a_machine_that_only_multiplies_integers_says_so(
 def test_a_sample_has_its_article(capsys: pytest.CaptureFixture[str]) -> None:
     out = call(capsys, "run", "lenet5", "v100-sxm2-16gb", "--batch", "4")[1]
     assert "energy an image" in out
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_argument_of_a_verb_is_explained_in_its_help(verb: str) -> None:
+    arguments = app[verb].assemble_argument_collection(parse_docstring=True)
+    assert not [argument.name for argument in arguments if not argument.parameter.help]

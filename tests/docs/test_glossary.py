@@ -57,6 +57,16 @@ MECHANISMS = {
     "DVFS": ("kernels/power_capped_clock.py", "def"),
     "ECMP": ("network/routings/ecmp.py", "def"),
     "manifest": ("report/manifest.py", "def manifest"),
+    "sliding-window attention": ("workload/ops/attention.py", "window: int"),
+    "attention sinks": ("workload/ops/attention.py", "def softmax_with_sinks"),
+    "latent attention": ("workload/families/blocks.py", "class LatentAttention"),
+    "lightning indexer": ("workload/ops/sparse_attention.py", "def index_scores"),
+    "gated delta rule": ("workload/ops/linear_attention.py", "def chunked_delta_rule"),
+    "selective scan": ("workload/ops/selective_scan.py", "def selective_scan"),
+    "Mamba-2": ("workload/ops/state_space.py", "def state_space"),
+    "mixture of experts": ("workload/families/mixture.py", "class Mixture"),
+    "LoRA": ("workload/adapters.py", "class Adapters"),
+    "memory budget": ("parallel/checkpointing/keep_budget.py", "def keep_within"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The pages on energy, formats and zeros cannot rot: their commands and their Python run."""
+"""Pages on energy, formats, zeros and whole runs cannot rot: their commands and Python run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ridgeline.workload.formats import FORMATS
 from ridgeline.workload.numerics import PRECISIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("energy.md", "formats.md", "sparsity.md")
+PAGES = ("energy.md", "formats.md", "sparsity.md", "training.md")
 TEXT = {page: (DOCS / page).read_text("utf-8") for page in PAGES}
 COMMANDS = [
     line.removeprefix("$ ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import importlib.util
 import sys
 from pathlib import Path
@@ -46,6 +47,9 @@ def test_measurements_are_complete_and_cited() -> None:
         assert "@" in row["source"]
 
 
+calibrated = functools.cache(calibrate_devices.calibrate)
+
+
 @pytest.mark.parametrize("name", DEVICES)
 def test_shipped_shares_are_what_the_script_prints(name: str) -> None:
     shipped = [
@@ -53,7 +57,7 @@ def test_shipped_shares_are_what_the_script_prints(name: str) -> None:
         for row in load_device(name).achievable
         if row.op != "recurrence" and row.fraction.basis == "measured"
     ]
-    estimated = calibrate_devices.calibrate(name)
+    estimated = calibrated(name)
     assert len(shipped) == len(estimated)
     for row, fraction in zip(shipped, estimated, strict=True):
         stored = "" if row.stored is None else f"{row.stored}-as-"
@@ -113,7 +117,7 @@ def test_shares_are_plausible(name: str) -> None:
 def test_large_products_are_predicted_well(name: str) -> None:
     # The library of the Maxwell board's time leaves more unexplained: it is the one exception.
     most = 0.14 if name == "titan-x-maxwell" else 0.1
-    for fraction in calibrate_devices.calibrate(name):
+    for fraction in calibrated(name):
         if fraction.op == "gemm":
             assert fraction.n_counted > 50
             assert fraction.median_abs_error < most

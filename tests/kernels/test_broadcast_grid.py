@@ -287,3 +287,9 @@ def test_what_finds_no_room_comes_from_the_scratchpads() -> None:
     assert whole.traffic_bytes["scratchpad"] == 0
     room = 512 * 16384 - 6000 * 2 * 32
     assert spilled.traffic_bytes["scratchpad"] == pytest.approx(2 * 3000**2 - room)
+
+
+def test_a_method_has_the_batch_of_its_name() -> None:
+    for name, known in METHODS.items():
+        digits = "".join(filter(str.isdigit, name))
+        assert known.batch == int(digits or 1), name

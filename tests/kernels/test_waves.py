@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.kernels.processors import padding
-from ridgeline.kernels.wave_quantization import _SPLITS, TILES, WaveMachine, best_blocking
+from ridgeline.kernels.wave_quantization import (
+    _SPLITS,
+    EARLY_LEAST_SUM,
+    EARLY_TILES,
+    TILES,
+    WaveMachine,
+    best_blocking,
+)
 from ridgeline.workload.graph import Conv, Gemm
 
 V100 = WaveMachine(80, 100e12, 2e12, 0.6e-6, 2e-6)
@@ -107,3 +114,17 @@ def test_narrow_convolutions_are_padded() -> None:
     assert padding(Conv(1, 3, 224, 224, 64, 7, 7)) == 8 / 3
     assert padding(Conv(1, 64, 56, 56, 64, 3, 3)) == 1
     assert padding(Conv(1, 64, 56, 56, 64, 3, 3, groups=64)) == 8
+
+
+def test_tiles_of_the_menu_have_sides_of_powers_of_two_and_both_orientations() -> None:
+    """A library that has a tile for C = A B has its transpose for C' = B' A'."""
+    assert {(columns, rows) for rows, columns in TILES} == set(TILES)
+    assert all(side & (side - 1) == 0 for tile in TILES for side in tile)
+
+
+def test_an_early_library_splits_a_sum_into_parts_of_2048_at_least() -> None:
+    """One tile of results on a device of many processors: nothing else keeps them busy."""
+    early = replace(V100, least_sum=EARLY_LEAST_SUM, tiles=EARLY_TILES)
+    for k, split in ((4095, 1), (4096, 2), (2048 * 16, 16)):
+        gemm = Gemm(64, 64, k)
+        assert best_blocking(gemm, *bytes_of(gemm), 0.0, early).split == split

@@ -17,6 +17,7 @@ TOPOLOGIES = [
     from_text("Switch(8, 3 GB/s, 700 ns)"),
     from_text("Torus(2x3, 3 GB/s, 700 ns)"),
     from_text("FullyConnected(7, 3 GB/s, 700 ns)"),
+    from_text("FullyConnected(4, 3 GB/s, 700 ns)_Ring(3, 2 GB/s, 500 ns)"),
     from_cluster(
         cluster(dgx1("p100", latency="1 us", collective_latency="9 us"), 2, latency="2 us"), 12
     ),

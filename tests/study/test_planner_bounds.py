@@ -97,7 +97,7 @@ def test_buckets_are_those_of_the_step(name: str, stages: int, least: float) -> 
     cost_s = [cost.time_s(one.cluster.device) for cost in one.groups.kinds[0].costs(graph)]
     parts = partition(graph, cost_s, stages).parts
     part = np.empty(len(group.work), np.int64)
-    parts_of(group.cut(stages), part)
+    parts_of(group.cuts(stages)[0], part)
     ahead = [with_sharding(one_part.graph, 3, 2, least) for one_part in parts]
 
     def found(direction: int, kind: int) -> list[list[float]]:

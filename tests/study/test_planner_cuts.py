@@ -46,6 +46,6 @@ def test_a_plan_is_cut_as_its_step_is(
         return stages
 
     monkeypatch.setattr(pipeline_partition, "balance_step", kept)
-    cut = one._cut(group, i).cut.tolist()
+    cut = one._cuts(group, i)[0].cut.tolist()
     one.replay(wanted)
     assert found == [cut]

@@ -129,7 +129,7 @@ def test_ops_and_messages_are_where_the_step_has_them(
     graph = with_recompute(one.model.training(1, precision), recompute)
     cost_s = [cost.time_s(one.cluster.device) for cost in one.groups.kinds[0].costs(graph)]
     parts = partition(graph, cost_s, stages).parts
-    part = np.repeat(np.arange(stages), np.diff(group.cut(stages)))
+    part = np.repeat(np.arange(stages), np.diff(group.cuts(stages)[0]))
     sent = np.zeros((stages, stages))
     for target, of in enumerate(parts):
         for receipt in of.receipts:

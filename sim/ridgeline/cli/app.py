@@ -46,15 +46,15 @@ VERBS = {
         "ridgeline sweep docs/examples/hbm.yaml --output hbm.csv",
     ),
     "plan": Verb(
-        "Find the best way to distribute a step over so many devices.",
+        "Find the best plan for a step on a given number of devices.",
         "ridgeline plan resnet18 dgx1-v100 --devices 4 --batch 32 --limit 4",
     ),
     "scaling": Verb(
-        "Scale a step over more and more devices, by each strategy and the best hybrid.",
+        "Simulate a step on more and more devices, by each strategy and the best hybrid.",
         "ridgeline scaling resnet18 dgx1-v100 --devices 1,2,4 --strategies data --batch 64",
     ),
     "whatif": Verb(
-        "Scale rates and latencies of a step: its time and critical path, before and after.",
+        "Scale rates and latencies of a step: step time and critical path, before and after.",
         'ridgeline whatif resnet50 dgx1-v100 --plan data=8 --batch 256 --scale "link.nvlink2 2x"',
     ),
     "generate": Verb(
@@ -67,15 +67,19 @@ VERBS = {
         "ridgeline rl docs/examples/rl/ppo-64-colocated.yaml",
     ),
     "jobs": Verb(
-        "Simulate jobs that share a fabric: what each takes alone and beside the others.",
+        "Simulate jobs that share a fabric: the time of each, alone and beside the others.",
         "ridgeline jobs docs/examples/jobs/two-jobs.yaml --placement packed,striped",
+    ),
+    "train": Verb(
+        "Simulate a whole training run to its target: failures, saves, energy, cost, carbon.",
+        "ridgeline train docs/examples/runs/resnet50-dgx1.yaml --seeds 5",
     ),
     "top": Verb(
         "Print the best rows of a sweep by one column.",
         "ridgeline top docs/examples/hbm.csv --by energy_j.total --n 5",
     ),
     "pareto": Verb(
-        "Print the rows of a sweep that no other row beats.",
+        "Print the Pareto front of the rows of a sweep.",
         "ridgeline pareto docs/examples/hbm.csv --min step_time_s,energy_j.total",
     ),
     "plot": Verb(
@@ -95,7 +99,7 @@ VERBS = {
         "ridgeline conv 64 256 56 56 64 1 --device v100-sxm2-16gb --pass weight-gradient",
     ),
     "fuse": Verb(
-        "Find which layers of a network in inference are computed together on a device.",
+        "Find the layers of a network to fuse on a device: inference, or a training step.",
         "ridgeline fuse vgg19 tpu-v1 --precision int8",
     ),
     "rnn": Verb(
@@ -103,11 +107,11 @@ VERBS = {
         "ridgeline rnn 64 512 25 --device v100-sxm2-16gb --cell gru --pass backward",
     ),
     "scalesim": Verb(
-        "Count the cycles of the layers in SCALE-Sim's own files.",
+        "Count the cycles of the layers in files of SCALE-Sim.",
         "ridgeline scalesim docs/examples/scalesim/array.cfg docs/examples/scalesim/layers.csv",
     ),
     "calculon": Verb(
-        "Simulate the step that Calculon's own files describe.",
+        "Simulate the step that the files of Calculon describe.",
         "ridgeline calculon docs/examples/calculon/gpt3-22b.json"
         " docs/examples/calculon/tensor-8.json docs/examples/calculon/a100.json",
     ),
@@ -120,7 +124,7 @@ VERBS = {
         "ridgeline energy-table horowitz-45nm",
     ),
     "formats": Verb(
-        "Print the number formats, and what they lose of a distribution of values.",
+        "Print the number formats, and the error of each on a distribution of values.",
         "ridgeline formats --lognormal=-20,4 --scale 65536",
     ),
     "collective": Verb(
@@ -128,11 +132,11 @@ VERBS = {
         "ridgeline collective all-reduce 100MB dgx1-v100",
     ),
     "transport": Verb(
-        "Send messages over a network by ECMP, spraying, PFC, DCQCN or credits: when they arrive.",
+        "Simulate messages on a network packet by packet: ECMP, spraying, PFC, DCQCN, credits.",
         'ridgeline transport permutation:1 1MB "FatTree(4, 50 GB/s, 1 us)" --transport dcqcn',
     ),
     "memory": Verb(
-        "Print what a device holds at the fullest moment of a step.",
+        "Print the peak memory of a step on one device, by kind of tensor.",
         "ridgeline memory gpt2 --batch 8 --precision bf16-mixed --recompute full",
     ),
     "topology": Verb(
@@ -140,34 +144,34 @@ VERBS = {
         'ridgeline topology dgx1-v100 --load "all-reduce 100MB" --plot dgx1.png',
     ),
     "reproduce": Verb(
-        "Compute a published result anew: predicted, published, residual.",
+        "Reproduce a published result: predicted, published, residual.",
         "ridgeline reproduce caterpillar",
     ),
     "validate": Verb(
-        "Predict measurements that others published, and say how far off.",
+        "Predict published measurements, and print the errors.",
         "ridgeline validate gemm",
     ),
     "import-rows": Verb(
-        "Write a table of measurements, as people write them, as rows by catalogue names.",
+        "Convert a table of measurements to rows with the names of the catalogue.",
         "ridgeline import-rows docs/examples/measured.csv --suite llm --out normalised.csv",
     ),
     "calibrate": Verb(
-        "Measure this machine, and describe it as a device.",
+        "Measure this machine, or read measured tables, and write a device file.",
         "ridgeline calibrate --quick --seconds 1 --out this-machine.yaml",
     ),
     "import-design": Verb(
-        "Read hardware, workload and mapping of Timeloop, AccelForge or ZigZag.",
+        "Import hardware, workload and mapping files of Timeloop, AccelForge or ZigZag.",
         "ridgeline import-design docs/examples/designs/timeloop.yaml",
     ),
     "list": Verb(
         "List the shipped models, machines and software stacks.", "ridgeline list devices"
     ),
     "show": Verb(
-        "Show one model, machine or software stack, or what tells two apart.",
+        "Show one model, machine or software stack, or the differences of two.",
         "ridgeline show resnet50",
     ),
     "new": Verb(
-        "Write the description of a device to start from, with a comment on every field.",
+        "Write a device file to start from, with a comment on every field.",
         "ridgeline new device --kind systolic --name my-accelerator",
     ),
     "doctor": Verb("Check the installation.", "ridgeline doctor"),

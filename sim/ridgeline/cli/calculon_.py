@@ -33,7 +33,8 @@ def calculon_(
     system
         Calculon's system .json file (the machine).
     like
-        Machine of the catalogue that gives what the files do not have: energies and idle power.
+        Machine of the catalogue whose energies and idle power are used: Calculon's files state
+        none.
     output
         Folder to write the model and the machine to as YAML, for other verbs.
     json

@@ -45,29 +45,30 @@ def calibrate_(
     from_
         A table of measured kernels or collectives (CSV, gzipped CSV, Parquet); repeat it for more.
     base
-        With --from: the device whose description the calibrated one starts from. With --device
-        cuda: the same, by default the shipped device of the board's name.
+        With --from: the device whose file the new one starts from. With --device cuda: the same;
+        by default the shipped device with the name of the board.
     node
-        With --from: the node that collectives were measured in; NAME-node.yaml beside the device
-        file has its links.
+        With --from: the node in which the collectives were measured. Its links are written to
+        NAME-node.yaml beside the device file.
     rows_of
-        With --from: what the tables call the device, where they have rows of several.
+        With --from: the name of the device in tables that have rows of several devices.
     tables
-        With --device cuda: the folder of the tables that are measured; by default NAME-tables.
+        With --device cuda: the folder for the measured tables; by default NAME-tables.
     out
-        The device file.
+        The device file to write.
     backend
-        What does the work: numpy or torch.
+        Library that computes: numpy or torch.
     device
         cpu or cuda (with PyTorch).
     seconds
-        About how long it may take: 30, or 3 with --quick; on a CUDA device 120, or 20.
+        Time to spend, roughly: by default 30 s, or 3 s with --quick; on a CUDA device 120 s, or 20
+        s.
     threads
         Threads that share an op; by default one for each core.
     seed
-        Of the shapes and the numbers.
+        Seed of the drawn shapes and numbers.
     quick
-        Few shapes, each once.
+        Measure few shapes, each once.
     json
         Print the device as JSON too.
     """

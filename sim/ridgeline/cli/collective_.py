@@ -54,46 +54,49 @@ def collective_(
     operation
         all-reduce, reduce-scatter, all-gather, all-to-all, broadcast, ...; a wrong name lists them.
     size
-        With its unit, counted as nccl-tests does: 100MB, 4 MiB.
+        Size with its unit, counted as nccl-tests counts it: 100MB, 4 MiB.
     where
         A cluster or node by name or file, or inline: "Ring(16, 50 GB/s, 500 ns)".
     ranks
-        How many devices take part; without it, all.
+        Number of devices that take part; by default all.
     ranks_per_node
-        How many of them are on each node; without it, nodes are filled one after the other.
+        Number of ranks on each node; by default nodes are filled one after the other.
     algorithm
-        auto, or a name (a wrong one lists them), or a file of your own: MSCCL's XML, MSCCL++'s
-        JSON, a custom collective of ASTRA-sim (.et), or rounds of messages in YAML. What it does is
-        verified first. Or a table of NCCL's tuner (.conf).
+        auto, the name of an algorithm (a wrong name lists them), or a file of your own: MSCCL's
+        XML, MSCCL++'s JSON, a custom collective of ASTRA-sim (.et), or rounds of messages in YAML.
+        A file is verified before it is timed. A tuner table of NCCL (.conf) chooses by size.
     library
-        nccl, or a serving framework whose own all-reduce is taken: vllm, sglang, trtllm.
+        Library that runs it: nccl, or the all-reduce of a serving framework: vllm, sglang, trtllm.
     launch
-        queued: the host is ahead of the device, or replays a graph; stream: as nccl-tests without
-        graphs; eager: launched call by call from PyTorch.
+        How kernels are launched. queued: the host runs ahead of the device, or replays a graph;
+        stream: as nccl-tests without graphs; eager: call by call from PyTorch.
     number_format
-        Of the values, where that matters: int8 is not added up in switches.
+        Number format of the values. It matters in switches, which do not add int8.
     cost
         Price messages by LogGP ("loggp overhead=1us gap=500ns semantics=one-sided rendezvous=64kB")
         or BSP ("bsp g=0.1ns l=5us w=0s") instead of the links they share.
     compression
-        What is sent of the buffer: "density=0.001 value=32 place=16 fill_in=independent" (bits;
-        fill_in is independent, worst or none), or "value=8" for narrower values.
+        Part of the buffer that is sent: "density=0.001 value=32 place=16 fill_in=independent"
+        (bits; fill_in is independent, worst or none), or "value=8" for narrower values.
     compat
-        astrasim: the time that ASTRA-sim 2 reports for a product of rings and switches;
-        astrasim-aware: with its congestion-aware backend, in one dimension.
+        Repeat another simulator. astrasim: the time that ASTRA-sim 2 reports for a product of
+        rings and switches; astrasim-aware: with its congestion-aware backend, in one dimension.
     system
-        With it, an ASTRA-sim system file (JSON).
-    bandwidth, latency
-        Of the links of an inline topology without any, "Ring(8)_Switch(16)": one for all or one
-        for each part, innermost first: "200GB/s,25GB/s", "500ns".
+        With --compat: a system file of ASTRA-sim (JSON).
+    bandwidth
+        Bandwidth of links for an inline topology that states none, such as "Ring(8)_Switch(16)":
+        one value, or one for each dimension, innermost first: "200GB/s,25GB/s".
+    latency
+        Latency of links for an inline topology that states none: one value, or one for each
+        dimension, innermost first: "500ns".
     device
-        Name of the devices, whose shipped node tells the bandwidth of links without one.
+        Device whose shipped node gives the bandwidth of links that state none.
     network
-        flows: links divided fairly; packets: every message is cut into packets, which are played
-        one by one (docs/transport.md).
+        flows: messages share links fairly; packets: every message is cut into packets, and each
+        packet is simulated (docs/transport.md).
     transport
-        Of packets: plain, pfc, dcqcn, infiniband, infiniband-adaptive, spray or adaptive, and
-        fields: "dcqcn queue_pairs=4 kmin=20kB seed=1".
+        With --network packets: plain, pfc, dcqcn, infiniband, infiniband-adaptive, spray or
+        adaptive, and its fields: "dcqcn queue_pairs=4 kmin=20kB seed=1".
     software
         Software stack, by name or file: the size is of gradients, which it sums in its buckets,
         one after the other. Its other settings are of steps.
@@ -101,8 +104,8 @@ def collective_(
         Replace one field of the machine: cluster.node.device=v100-sxm3-32gb.
     output
         Also write the messages of the algorithm: FILE.goal for LogGOPSim, FILE.et for ASTRA-sim
-        (one file a rank), FILE.xml for MSCCL; or FILE.conf, a table of NCCL's tuner: the fastest
-        algorithm and protocol by size, up to this size.
+        (one file a rank), FILE.xml for MSCCL. FILE.conf is a tuner table of NCCL: the fastest
+        algorithm and protocol for each size up to this one.
     quantity
         Print one number alone: time_s, busbw_bytes_per_s or another field of the JSON.
     json

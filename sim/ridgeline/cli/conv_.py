@@ -41,7 +41,7 @@ def conv_(
     Parameters
     ----------
     batch
-        Images.
+        Number of images.
     c_in
         Channels of an image.
     height
@@ -55,33 +55,33 @@ def conv_(
     device
         Name or file of a device.
     stride
-        Steps of the filter, down and across: 2, or 2x1.
+        Stride of the filter, down and across: 2, or 2x1.
     padding
-        Zeros added on every side: 1, or 2x0 above and below, left and right.
+        Zeros added on every side: 1; or above and below, left and right: 2x0.
     dilation
-        Distance of the filter's taps: 2, or 2x1.
+        Dilation of the filter: 2, or 2x1.
     groups
         Groups of channels.
     pass_
         forward, input-gradient or weight-gradient.
     format
-        Number format; by default the fastest one of the device, of those with 16 bits or more.
+        Number format; by default the device's fastest one of 16 bits or more.
     sparsity
         Zeros in the weights: 2:4, "unstructured 0.3", "block 32x32 0.1"; or "activation 0.5" in
         the images.
     density
-        Share of non-zeros, instead of --sparsity.
+        Share of non-zeros; in place of --sparsity.
     sparsity_kind
-        Of that density: unstructured, block or activation.
+        With --density: unstructured, block or activation.
     block
-        Of the kind block: rows x columns, 32x32.
+        With --sparsity-kind block: rows x columns, 32x32.
     mapping
-        fast or optimal, how the best mapping is searched for; or a file that settles which loops
-        run where, or a part of it.
+        How to search for the mapping, fast or optimal; or a mapping file, which fixes all loops or
+        some of them.
     objective
-        time, energy or edp (their product): what a mapping is searched for.
+        What the mapping minimises: time, energy or edp (energy times delay).
     set_
-        Another value of a field of the device, "device.tdp=300 W"; may be given often.
+        Replace one field of the device: "device.tdp=300 W". Repeat it for more fields.
     quantity
         Print one number alone: time_s, or another field of the JSON by its dotted path.
     json

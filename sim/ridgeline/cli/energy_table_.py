@@ -22,7 +22,7 @@ def energy_table_(
     name
         Name or file of an energy table.
     relative_to
-        An entry: print what an access of every other one costs over it.
+        Name of an entry: print the cost of every other access as a multiple of it.
     json
         Print it as JSON.
     """

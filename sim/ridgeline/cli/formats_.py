@@ -32,9 +32,9 @@ def formats_(
     lognormal
         Magnitudes whose log2 is normal: MEAN,DEVIATION of the log2, such as -20,4 for gradients.
     scale
-        What the values are multiplied by before they are rounded: a loss scale; by default 1.
+        Loss scale: values are multiplied by it before they are rounded; by default 1.
     step
-        Of the formats with one step for a whole tensor (int8, int16, flex16+5).
+        Step of the formats that have one step for a whole tensor (int8, int16, flex16+5).
     json
         Print it as JSON.
     """

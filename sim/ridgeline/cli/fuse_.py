@@ -42,20 +42,20 @@ def fuse_(
     model
         Name or file of a network.
     device
-        Name or file of a device, a level of which keeps tensors between ops.
+        Name or file of a device with an on-chip level that keeps tensors between ops.
     batch
-        Samples, one after the other in a group.
+        Number of samples; a group computes them one after the other.
     precision
-        Number formats; by default those that the device is usually programmed with.
+        Number formats; by default the usual ones of the device.
     objective
-        What is least: time, energy, or bytes of far memory.
+        What is minimised: time, energy, or bytes of far memory.
     longest
-        Ops of a group, at most.
+        Maximum number of ops in a group.
     training
-        Fuse a training step; without it, inference.
+        Fuse a training step; by default inference.
     set_
-        Another value of a field of the device, "device.memory.l2.capacity=8 MiB"; may be given
-        often.
+        Replace one field of the device: "device.memory.l2.capacity=8 MiB". Repeat it for more
+        fields.
     json
         Print the answer as JSON.
     """

@@ -49,37 +49,39 @@ def gemm_(
     array
         Rows x columns of a systolic array, 128x128, instead of a device.
     batch
-        How many such products.
+        Number of equal products.
     format
-        Number format on a device; by default its fastest one of those with 16 bits or more.
+        On a device: number format; by default its fastest one of 16 bits or more.
     dataflow
-        Of an array: os, ws or is.
+        On an array: os, ws or is (output, weight or input stationary).
     fold
-        Of an array: overlapped, pipelined or serial.
+        On an array: whether consecutive tiles are overlapped, pipelined or serial.
     edge
-        Of an array: exact or full.
+        On an array: whether tiles at the edge take their exact size or a full tile.
     sparsity
         Zeros in B: N:M, such as 2:4; on a device also "unstructured 0.3", "block 32x32 0.1", or
         "activation 0.5" in A.
     density
-        On a device: share of non-zeros, instead of --sparsity.
+        On a device: share of non-zeros; in place of --sparsity.
     sparsity_kind
-        Of that density: unstructured, block or activation.
+        With --density: unstructured, block or activation.
     block
-        Of the kind block: rows x columns, 32x32.
+        With --sparsity-kind block: rows x columns, 32x32.
     break_even
-        With a density: also find the ones below which time, energy and traffic are less.
+        With --density: also find the densities below which time, energy and traffic are less than
+        those of a dense product.
     mapping
-        On a device: fast or optimal, how the best mapping is searched for; or a file that settles
-        which loops run where, or a part of it.
+        On a device: how to search for the mapping, fast or optimal; or a mapping file, which fixes
+        all loops or some of them.
     objective
-        On a device: time, energy or edp (their product): what a mapping is searched for.
+        On a device: what the mapping minimises: time, energy or edp (energy times delay).
     set_
-        On a device: another value of one of its fields, "device.tdp=300 W"; may be given often.
+        On a device: replace one of its fields: "device.tdp=300 W". Repeat it for more fields.
     quantity
-        On a device: print one number alone, time_s or another field of the JSON by its dotted path.
+        On a device: print one number alone: time_s, or another field of the JSON by its dotted
+        path.
     compat
-        scalesim: the figures that SCALE-Sim 3.0.0 reports for an array.
+        On an array: scalesim, the figures that SCALE-Sim 3.0.0 reports.
     json
         Print the answer as JSON.
     """

@@ -27,7 +27,7 @@ def import_design_(
     out
         Folder to write ridgeline's files to.
     energy_table
-        Where the joules come from that the files do not state.
+        Energy table for energies that the files do not state.
     json
         Print the answer as JSON.
     """

@@ -21,9 +21,9 @@ def import_rows_(
     file
         A CSV file: names and columns as people write them.
     suite
-        What was measured, as ``ridgeline validate`` has it; by default what the columns tell.
+        Suite of the rows, as in ``ridgeline validate``; by default inferred from the columns.
     out
-        The file to write; by default beside FILE, with "-normalised" behind its name.
+        File to write; by default FILE with "-normalised" added to its name.
     json
         Print what was read as JSON.
     """

@@ -33,16 +33,16 @@ def jobs_(
     file
         A file of kind jobs (docs/neighbours.md).
     placement
-        packed, striped, random, or several of them, joined by commas: in the place of the file's,
-        for jobs that name no devices.
+        Placement of jobs that name no devices, in place of the file's: packed, striped, random, or
+        several with commas between them.
     plot
-        File for the slow-down of each job: .png, .svg or .pdf.
+        File for a figure of each job's slow-down: .png, .svg or .pdf.
     processes
-        Processes on this machine that lower jobs, and play those that share no link.
+        Processes on this machine. They lower jobs, and simulate jobs that share no link.
     cluster_address
-        Address of a Dask scheduler, whose workers do that instead; the answer is the same.
+        Address of a Dask scheduler whose workers take the place of the processes.
     json
-        Print the answer as JSON; of several placements one by name.
+        Print the answer as JSON; for several placements, one answer by the name of each.
     """
     from ridgeline.network.placement import check_placement
     from ridgeline.report.files import check_writable

@@ -21,7 +21,7 @@ def list_(
     Parameters
     ----------
     kind
-        models, datasets, devices, nodes, clusters, energy, components or software; without it, all.
+        models, datasets, devices, nodes, clusters, energy, components or software; by default all.
     json
         Print the names as JSON.
     """

@@ -51,25 +51,27 @@ def memory_(
     precision
         fp32, tf32, fp16-mixed, bf16-mixed ...
     recompute
-        What the backward pass does again: none, full, selective, sqrt, optimal or budget.
+        What the backward pass computes again: none, full, selective, sqrt, optimal or budget.
     offload
-        What waits in the host's memory: none, all or conv.
+        Activations that wait in the host's memory: none, all or conv.
     budget
-        Most bytes that the step may hold, "12 GB"; with recompute=budget, or of a device of `fit`.
+        Most bytes that the step may hold, "12 GB": with --recompute budget, or in place of the
+        capacity of the device of --fit.
     fit
-        A machine, by name or file: find the fastest recomputation and offload that fits into one
-        of its devices.
+        Machine, by name or file: find the fastest recomputation and offload that fit one of its
+        devices.
     device
-        Of --fit, the devices of a network that names none.
+        With --fit: the device of a network that names none.
     convolutions
-        A device, by name or file: count the work space of the fastest algorithm for every fp32
-        convolution there.
+        Device, by name or file: add the work space of the fastest algorithm there of every fp32
+        convolution.
     library
-        Of --convolutions, whose algorithms: cudnn5, or cudnn4, which has no Winograd
-        kernels, or cudnn2, which has products alone.
+        With --convolutions: the library whose algorithms are taken: cudnn5, cudnn4 (without
+        Winograd) or cudnn2 (matrix products only).
     allocation
-        liveness: each tensor from the op that makes it to the last one that reads it; at-once: all
-        of the step before it begins, as vDNN's baseline does, with what could be offloaded.
+        liveness: each tensor lives from the op that writes it to the last op that reads it;
+        at-once: everything is allocated before the step begins, as in vDNN's baseline, offloadable
+        tensors included.
     out
         File for a figure of the memory op by op, .svg, .png or .pdf.
     json

@@ -26,13 +26,13 @@ def new_(
     Parameters
     ----------
     what
-        device.
+        What to describe: device.
     kind
-        Of a device: systolic, spatial, gpu, bsp, grid, cpu, wafer or chiplet.
+        Kind of device: systolic, spatial, gpu, bsp, grid, cpu, wafer or chiplet.
     name
-        Name of the new device; by default that of the file, else my-KIND.
+        Name of the new device; by default the name of the file, else my-KIND.
     output
-        File to write, which must not be there yet, instead of standard output.
+        File to write, in place of standard output. It must not exist yet.
     json
         Print the description as JSON, without comments.
     """

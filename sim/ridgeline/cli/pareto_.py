@@ -24,11 +24,11 @@ def pareto_(
     file
         What ``ridgeline sweep`` wrote: .csv or .parquet.
     min_
-        Columns to keep small, with commas between them: step_time_s,area_mm2.
+        Columns to minimise, with commas between them: step_time_s,area_mm2.
     max_
-        Columns to keep large.
+        Columns to maximise.
     plot
-        Image of the front over the first two columns: .png, .svg or .pdf.
+        File for a figure of the front over the first two columns: .png, .svg or .pdf.
     json
         Print the rows as JSON.
     """

@@ -45,19 +45,21 @@ def plan_(
     Parameters
     ----------
     devices
-        How many devices the plan uses.
+        Number of devices that the plan uses.
     batch
         Samples of one step over all devices.
     objective
-        What is least: time of a step, energy of a step, or price of the devices times time.
+        What is minimised: time of a step, energy of a step, or cost (price of the devices times
+        time).
     context
-        Let devices share the positions of sequences, too; by default of long ones (16,384).
+        Also try context parallelism: devices share the positions of a sequence; by default for
+        sequences of 16,384 and more.
     grids
-        Let tensor-parallel devices stand in rows and columns, too, in each of three modes.
+        Also try tensor parallelism on grids of rows and columns, in each of three modes.
     spatial
-        Let devices share the rows and columns of images, too.
+        Also try spatial parallelism: devices share the rows and columns of images.
     proof
-        Play as many as it takes to prove the best.
+        Simulate as many plans as a proof of the best one needs.
     """
     import sys
 

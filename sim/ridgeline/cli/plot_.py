@@ -38,34 +38,40 @@ def plot_(
     Parameters
     ----------
     kind
-        Of one result: roofline, timeline, time, energy, memory, tornado, utilisation or topology;
-        it is simulated again from its manifest. Of one op: op-gantt (its tiles over the memory's
+        Figure of one result (simulated again from its manifest): roofline, timeline, time, energy,
+        memory, tornado, utilisation or topology. Of one op: op-gantt (its tiles over the memory
         port, the buffers and the array) or utilisation (of every cell of the array). Of rows:
         time, energy or memory (bars), curve, pareto, choice or residuals. Of a scaling study:
         scaling or distributed-roofline. Of a network: topology.
     file
-        Rows of a sweep (.csv, .parquet), or JSON of ``ridgeline run --json``, ``ridgeline scaling
-        --json``, ``ridgeline validate --json --rows``, or ``ridgeline gemm --json`` and ``conv
-        --json``; of a topology also what ``ridgeline
-        topology`` takes.
+        Rows of a sweep (.csv, .parquet); or the JSON of ``ridgeline run --json``, ``scaling
+        --json``, ``validate --json --rows``, ``gemm --json`` or ``conv --json``; or, for a
+        topology, a network as ``ridgeline topology`` takes it.
     out
-        The figure: .png, .svg or .pdf.
-    x, y
-        Columns of the axes of a curve, of a Pareto front, where both are best when small, or of a
-        choice, where y is best when small unless it is a rate.
+        File of the figure: .png, .svg or .pdf.
+    x
+        Column of the x axis of a curve, a Pareto front or a choice. Small values of a front are
+        the best ones.
+    y
+        Column of the y axis. Small values of a front are the best ones, and of a choice unless the
+        column is a rate.
     by
-        Column that tells lines or bars apart, or several with commas between them; of a choice
-        first what is chosen between.
-    model, cluster, software
-        Files of the network, the machine and the stack of a result that are not in the catalogue.
+        Column that tells lines or bars apart, or several with commas between them; for a choice,
+        first the column that is chosen between.
+    model
+        Model file of the result, if the model is not in the catalogue.
+    cluster
+        Machine file of the result, if the machine is not in the catalogue.
+    software
+        Stack file of the result, if the stack is not in the catalogue.
     load
-        What the links of a topology carry, as of ``ridgeline topology``.
+        What the links of a topology carry, as in ``ridgeline topology --load``.
     tiles
-        Of op-gantt: draw so many tiles, the first ones; by default at most 16.
+        Number of tiles that op-gantt draws, from the first; by default at most 16.
     theme
-        screen, or print: narrower and finer, for a column of a paper.
+        screen, or print (narrower and finer, for a column of a paper).
     json
-        Say as JSON what was written.
+        Print what was written as JSON.
     """
     from ridgeline.report.figures.result import save
     from ridgeline.report.figures.themes import theme as themed

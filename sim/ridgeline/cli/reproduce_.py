@@ -30,7 +30,7 @@ def reproduce_(
     Parameters
     ----------
     name
-        Which one; without it, their list.
+        Name of the published result; by default all are listed.
     json
         Print the answer as JSON.
     """

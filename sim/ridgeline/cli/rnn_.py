@@ -29,9 +29,9 @@ def rnn_(
     Parameters
     ----------
     batch
-        Sequences.
+        Number of sequences.
     hidden
-        Features of the state.
+        Size of the hidden state.
     steps
         Positions of a sequence.
     device
@@ -41,9 +41,9 @@ def rnn_(
     pass_
         forward, input-gradient, weight-gradient, or backward for both gradients.
     format
-        Number format of the products.
+        Number format of the matrix products.
     set_
-        Another value of a field of the device, "device.tdp=300 W"; may be given often.
+        Replace one field of the device: "device.tdp=300 W". Repeat it for more fields.
     quantity
         Print one number alone: time_s, or another field of the JSON.
     json

@@ -44,19 +44,20 @@ def roofline_(
     device
         Name or file of a device.
     model
-        Name or file of a network, whose training step is drawn; may be given several times.
+        Name or file of a network, whose training step is drawn. Repeat it for more.
     gemm
-        A matrix product MxNxK to draw, in the formats of --format; may be given several times.
+        Matrix product MxNxK to draw, in the number formats of --format. Repeat it for more.
     format
-        Number formats: of the ridge points, the roofs and the products; may be given several times.
+        Number format of the ridge points, the roofs and the products. Repeat it for more.
     by
-        Whether the small markers of a network are its ops or its layers.
+        What one small marker of a network is: an op or a layer.
     batch
-        Samples of the models' steps.
+        Samples of a training step of each network.
     precision
-        Of the models' steps.
+        Precision of the training step of each network.
     out
-        File of the figure: .png, .svg or .pdf; roofline.png if there is work to draw.
+        File of the figure: .png, .svg or .pdf; by default roofline.png if there is a network or a
+        product to draw.
     json
         Print the ridge points, peaks and marks as JSON.
     """

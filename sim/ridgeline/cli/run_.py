@@ -70,61 +70,65 @@ def run_(  # noqa: PLR0915 - one statement an option
         A cluster, node or device by name, a YAML file, or a network and its device: "Ring(16,
         50 GB/s, 500 ns) @ h100-sxm5-80gb" (docs/fabrics.md).
     from_
-        A launch file of a training framework, which says model, plan and software: ``ridgeline run
-        CLUSTER --from FILE``, or ``run MODEL CLUSTER --from FILE`` for one that names no model
-        (docs/launch-files.md). Options here count before what the file says.
+        Launch file of a training framework, which states model, plan and software
+        (docs/launch-files.md): ``ridgeline run CLUSTER --from FILE``, or ``run MODEL CLUSTER
+        --from FILE`` if the file names no model. Options on the command line override the file.
     devices
-        With --from: how many devices the job runs on, where the file does not say it.
+        With --from: number of devices of the job, if the file does not state it.
     explain
         With --from: print what became of every setting of the file.
     plan
         Fields of the plan: data=8,micro_batch=64,recompute=full ..., or a YAML file of them.
     layers
-        Layers that are divided otherwise than the plan says: "fc*: data=1,tensor=8; ...".
+        Layers that are sharded differently from the plan: "fc*: data=1,tensor=8; ...".
     batch
         Samples of one step over all devices.
     precision
-        fp32, tf32, fp16-mixed, bf16-mixed, bf16-true, fp8-mixed, fp8-dynamic,
-        fp8-block-mixed, mxfp8-mixed, mxfp4-mixed, nvfp4-mixed, int8-mixed, ...; of an execution,
-        the number format of tasks that state none.
+        fp32, tf32, fp16-mixed, bf16-mixed, bf16-true, fp8-mixed, fp8-dynamic, fp8-block-mixed,
+        mxfp8-mixed, mxfp4-mixed, nvfp4-mixed, int8-mixed, ... For an execution: the number format
+        of tasks that state none.
     dataset
-        Data set that the step is fed from (``ridgeline list datasets``), or own for the model's.
+        Data set that the input pipeline reads (``ridgeline list datasets``), or own for the
+        model's.
     times
-        Of an execution: price its tasks anew, or replay them as measured.
+        For an execution: model the time of its tasks, or replay them as measured.
     fault
-        What is wrong with the machine: "link node0.device0 nvswitch down", "rank 3 slow 1.5",
-        "jitter exponential relative=0.05 seed=1" ... (docs/faults.md).
-    processes, cluster_address
-        Of jitter: processes on this machine, or address of a Dask scheduler, that play its draws.
+        A fault of the machine: "link node0.device0 nvswitch down", "rank 3 slow 1.5", "jitter
+        exponential relative=0.05 seed=1" ... (docs/faults.md). Repeat it for more.
+    processes
+        With --fault jitter: processes on this machine that simulate its draws.
+    cluster_address
+        With --fault jitter: address of a Dask scheduler whose workers simulate its draws.
     set_
         Replace one field of the machine, model or software:
         cluster.device.memory.hbm.bandwidth="1.2 TB/s", software.gradients.bucket="40 MB". With
-        --from also a variable that the file leaves open, or which of its jobs is meant.
+        --from also a variable that the file leaves open, or the job of the file that is meant.
+        Repeat it for more fields.
     out
         Folder for the figures, the trace, the ledger and the result.
     ledger
         File for the ledger, .csv or .parquet: every event by op, pass, operand and place.
     ops
-        Also list so many ops that take longest, each with the parts of its time: launch, fill,
+        Also list this many of the longest ops, each with the parts of its time: launch, fill,
         copy, arithmetic, stalls by memory level, exchange, barrier, drain (docs/breakdown.md).
     require_fit
         Exit with 3 if the step does not fit into memory.
     quantity
         Print one number alone, to its last digit: a field of the JSON by its dotted path
-        (step_time_s, energy_j.total) or device_power_w, node_wall_w, ..., perhaps times a factor:
+        (step_time_s, energy_j.total), or device_power_w, node_wall_w, ...; a factor may follow:
         samples_per_s*0.78.
     relative_to_one
-        Of the quantity scaling_efficiency: the plan of the step on one or few devices that this one
-        is relative to, and what else differs there: "data=8,global_batch=256;machine=dgx1-v100".
+        With --quantity scaling_efficiency: the plan on one or few devices that this step is
+        compared with, and what else differs there: "data=8,global_batch=256;machine=dgx1-v100".
     most_micro_batches
-        Play so many micro-batches of a step that has more and no pipeline; each further one takes
-        as long as the last ones.
+        Simulate at most this many micro-batches of a step without a pipeline; each further one is
+        taken to last as long as the last ones.
     network
-        packets: also play what is sent between nodes packet by packet, each kind of collective by
-        itself, and the step again with what that takes (docs/transport.md).
+        packets: simulate the messages between nodes packet by packet, each kind of collective by
+        itself, and then the step with the times that result (docs/transport.md).
     transport
-        Of packets: plain, pfc, dcqcn, infiniband, spray, adaptive ..., and fields: "dcqcn
-        queue_pairs=4".
+        With --network packets: plain, pfc, dcqcn, infiniband, spray, adaptive ..., and its fields:
+        "dcqcn queue_pairs=4".
     json
         Print the result as JSON.
     """

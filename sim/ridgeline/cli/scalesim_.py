@@ -41,16 +41,15 @@ def scalesim_(
     config
         SCALE-Sim's .cfg file.
     topology
-        SCALE-Sim's topology .csv file, of convolutions or matrix products.
+        SCALE-Sim's topology .csv file: convolutions or matrix products.
     compat
-        scalesim: the figures that SCALE-Sim 3.0.0 gives, stalls and DRAM words among them.
+        scalesim: report the figures of SCALE-Sim 3.0.0, stalls and DRAM words included.
     output
-        File for the report instead of standard output.
+        File for the report, in place of standard output.
     out
-        Folder for all reports that SCALE-Sim writes; with --compat scalesim.
+        With --compat scalesim: folder for all reports that SCALE-Sim writes.
     device
-        File for the device that the configuration describes, in YAML; the topology may then be
-        left out.
+        File to write the configuration to as a device in YAML; the topology may then be left out.
     json
         Print the reports as JSON.
     """

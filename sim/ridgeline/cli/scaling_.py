@@ -42,14 +42,14 @@ def scaling_(
     Parameters
     ----------
     devices
-        Numbers of devices: 1,2,4,8
+        Numbers of devices: 1,2,4,8.
     batch
-        Samples of one step: of all devices (strong), or of each (weak).
+        Samples of one step: over all devices (strong), or on each device (weak).
     strategies
-        Any of data, tensor, pipeline, hybrid, and of networks with images spatial, which is then
-        part of hybrid, too.
+        Any of data, tensor, pipeline and hybrid; for networks with images also spatial, which
+        hybrid then includes.
     mode
-        strong: the same batch on more devices; weak: the same batch a device.
+        strong: the same batch on more devices; weak: the same batch on each device.
     plot
         File for the curves: .png, .svg or .pdf.
     roofline

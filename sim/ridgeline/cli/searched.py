@@ -19,7 +19,7 @@ ClusterName = Annotated[
 DeviceName = Annotated[
     str | None,
     Parameter(
-        help="The devices of a network that names none, or in place of the cluster's own.",
+        help="The device of a network that names none; or a device in place of the cluster's own.",
         show_default=False,
     ),
 ]
@@ -32,7 +32,10 @@ Precision = Annotated[
 ]
 Limit = Annotated[
     Count,
-    Parameter(help="Play at most so many plans that fit (of each point), and say what is left."),
+    Parameter(
+        help="Simulate at most this many plans that fit (for each point), and print the gap to the"
+        " bound."
+    ),
 ]
 Json = Annotated[bool, Parameter(help="Print everything as JSON.", negative="")]
 

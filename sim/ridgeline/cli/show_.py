@@ -43,33 +43,34 @@ def show_(
     Parameters
     ----------
     name
-        A name from ``ridgeline list``, or a YAML file; or KIND-schema: all fields that a file of
-        this kind may have (model, device, node, cluster, software, component, energy-table,
-        dataset, study or jobs).
+        A name from ``ridgeline list``, or a YAML file; or KIND-schema for all fields of a kind of
+        file (model, device, node, cluster, software, component, energy-table, dataset, study or
+        jobs).
     other
-        Another of the same kind: only what differs is shown.
+        Another of the same kind: only the differences are shown.
     batch
-        Samples that a model's layer table is for.
+        Samples for the layer table of a model.
     capacity
-        Of a component: 1MiB. With it and the next ones, what the component takes is shown.
+        Capacity of a component: 1MiB. With it or an option below, the component's energy, area and
+        leakage are shown.
     width
-        Of one access of a component: 256bit.
+        Bits of one access of a component: 256bit.
     ports
-        Of a component: 1RW, 2RW, 1R1W, 4R2W.
+        Ports of a component: 1RW, 2RW, 1R1W, 4R2W.
     node
         Process node of a component: 22nm.
     variant
-        Number format of a MAC, type of a memory or link.
+        Number format of a MAC, or type of a memory or a link.
     cell
         Transistors of a RAM: itrs-hp, itrs-lop, itrs-lstp.
     banks
         Banks of a RAM.
     voltage
-        Supply of a component: 0.8V.
+        Supply voltage of a component: 0.8V.
     temperature
-        Of a RAM: 350K.
+        Temperature of a RAM: 350K.
     json
-        Print it as JSON; of a schema, the JSON Schema that editors check YAML files with.
+        Print it as JSON; for a schema, the JSON Schema by which editors check YAML files.
     """
     if name.endswith("-schema"):
         _show_schema(name, json)

@@ -18,8 +18,8 @@ OPTION = "--software"
 Software = Annotated[
     str | None,
     Parameter(
-        help="Software stack: a name from `ridgeline list software`, or a file; by default what the"
-        " machine or the network is usually run with.",
+        help="Software stack: a name from `ridgeline list software`, or a file; by default the"
+        " usual one of the machine or the network.",
         show_default=False,
     ),
 ]
@@ -27,8 +27,8 @@ SoftwareOrAll = Annotated[
     str | None,
     Parameter(
         help="Software stack: a name from `ridgeline list software`, a file, or all for a table of"
-        " the step under every one that can run it; by default what the machine or the network is"
-        " usually run with.",
+        " the step under every one that can run it; by default the usual one of the machine or"
+        " the network.",
         show_default=False,
     ),
 ]

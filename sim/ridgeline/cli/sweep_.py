@@ -67,11 +67,11 @@ def sweep_(
     output
         File for the rows: .csv or .parquet.
     processes
-        Processes on this machine; without it, one for each core where there are enough points.
+        Processes on this machine; by default one for each core if there are enough points.
     resume
-        Go on with an interrupted sweep; that is what is done without it, too.
+        Continue an interrupted sweep. This is also the default.
     restart
-        Forget what an interrupted sweep has done.
+        Discard the finished points of an interrupted sweep.
     cluster_address
         Address of a Dask scheduler, whose workers simulate the points.
     software

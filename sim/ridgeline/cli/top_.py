@@ -27,11 +27,11 @@ def top_(
     file
         What ``ridgeline sweep`` wrote: .csv or .parquet.
     by
-        A column, such as energy_j.total; the smallest come first.
+        Column to sort by, such as energy_j.total; the smallest value comes first.
     n
-        How many rows.
+        Number of rows.
     largest
-        The largest come first.
+        Sort the largest value first.
     json
         Print the rows as JSON.
     """

@@ -35,17 +35,20 @@ def topology_(
     where
         A cluster or node by name or file, a topology file, or inline: "Torus(4x8, 50 GB/s, 1 us)".
     devices
-        How many devices of a cluster are in use; without it, all it can have.
+        Number of devices of a cluster in use; by default all that it can have.
     load
         What the links carry: a collective and a size, "all-reduce 100MB" (a third word names the
         algorithm), or messages all at once, "stride:4 1MB", "permutation:SEED 1MB", "incast 1MB".
     plot
-        File of the picture: .png, .svg or .pdf.
-    bandwidth, latency
-        Of the links of an inline topology without any, "Ring(8)_Switch(16)": one for all or one
-        for each part, innermost first: "200GB/s,25GB/s", "500ns".
+        File of the figure: .png, .svg or .pdf.
+    bandwidth
+        Bandwidth of links for an inline topology that states none, such as "Ring(8)_Switch(16)":
+        one value, or one for each dimension, innermost first: "200GB/s,25GB/s".
+    latency
+        Latency of links for an inline topology that states none: one value, or one for each
+        dimension, innermost first: "500ns".
     device
-        Name of the devices, whose shipped node tells the bandwidth of links without one.
+        Device whose shipped node gives the bandwidth of links that state none.
     output
         File for the network as an InfraGraph document: .json or .yaml.
     json

@@ -35,21 +35,23 @@ def trace_(
     Parameters
     ----------
     action
-        import: say what a file holds, and write it to --output in ridgeline's own format.
-        export: write a network as ridgeline's JSON, or, with a cluster, its simulated step as
+        import: print what a file contains, and write it to --output in ridgeline's own format.
+        export: write a network as ridgeline's JSON; or, with a cluster, its simulated step as
         Chakra execution traces, one file a rank.
     source
         A network by name or file, or an execution.
     cluster
-        Machine of the step that is exported as Chakra traces.
+        Machine of the simulated step.
     output
         File to write: network.json, or step.et for step.0.et, step.1.et, ...
     plan
         Fields of the plan of the exported step.
     batch
-        Of a step, its samples; of a network, the only batch to write (default: any).
+        Samples of the simulated step; or the only batch size of the written network (default:
+        any).
     precision
-        Of a step, its precision; of a network, the only precision to write (default: all).
+        Precision of the simulated step; or the only precision of the written network (default:
+        all).
     json
         Print what was read as JSON.
     """

@@ -32,20 +32,21 @@ def transport_(
     pattern
         stride:4, permutation:SEED, random:SEED, incast:TARGET or all-to-all.
     size
-        Of each message, with its unit: 1MB.
+        Size of each message with its unit: 1MB.
     where
         A cluster by name or file, or inline: "FatTree(8, 100 Gb/s, 500 ns)".
     ranks
-        How many devices take part; without it, all.
+        Number of devices that take part; by default all.
     transport
-        plain, pfc, dcqcn, infiniband, infiniband-adaptive, spray or adaptive, and fields: "pfc
-        routing=ecmp queue_pairs=4 seed=1" (docs/transport.md). Several are compared.
+        plain, pfc, dcqcn, infiniband, infiniband-adaptive, spray or adaptive, and its fields: "pfc
+        routing=ecmp queue_pairs=4 seed=1" (docs/transport.md). Repeat it to compare several.
     network
-        packets: one by one; flows: links divided fairly, of the transport its routing alone.
+        packets: every packet is simulated; flows: messages share links fairly, and of the
+        transport only its routing counts.
     draws
-        How often, each with the next seed of hashes and marks.
+        Number of simulations, each with the next seed of hashes and marks.
     plot
-        File for the completion times: .png, .svg or .pdf.
+        File for a figure of the completion times: .png, .svg or .pdf.
     json
         Print the answer as JSON.
     """

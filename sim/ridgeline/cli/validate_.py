@@ -44,14 +44,14 @@ def validate_(
     Parameters
     ----------
     suite
-        Which measurements; without it, all suites that ship.
+        Suite of measurements; by default all suites that ship.
     data
-        A CSV file of your own: normalised rows (``ridgeline import-rows``), or a table in the words
-        of its source, which is imported first.
+        CSV file of your own: normalised rows (``ridgeline import-rows``), or a table with the
+        names of its source, which is imported first.
     only
-        The id of one row, or "line N": predict no other.
+        Predict one row alone, by its id or as "line N".
     quantity
-        Of that row: print one number alone, to its last digit: predicted, measured or error.
+        With --only: print one number alone, to its last digit: predicted, measured or error.
     rows
         Print every row.
     commands
@@ -59,21 +59,21 @@ def validate_(
     json
         Print the answer as JSON.
     plot
-        Draw predicted over measured of every row into this file (png, svg, pdf).
+        File for a figure of predicted over measured values of every row: .png, .svg or .pdf.
     live
-        Predict training steps on this very machine, then measure them.
+        Predict training steps on this machine, then measure them.
     calibration
-        With --live: a device file of this machine; without it, it is calibrated now.
+        With --live: device file of this machine; by default it is calibrated now.
     backend
         With --live: numpy or torch; by default torch where it is installed.
     device
         With --live: cpu or cuda.
     seconds
-        With --live: about how long the calibration may take.
+        With --live: time to spend on the calibration, roughly.
     quick
-        With --live: few shapes, and one batch of each network.
+        With --live: measure few shapes, and one batch of each network.
     processes
-        Processes that the rows are shared between; without it, one for each core.
+        Processes that share the rows; by default one for each core.
     software
         Predict every row of a suite under this stack, in place of its own and its settings.
     """

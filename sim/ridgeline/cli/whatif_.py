@@ -36,18 +36,27 @@ def whatif_(
     Parameters
     ----------
     result
-        JSON of ``ridgeline run --json`` or ``--out``; or a model, with a cluster behind it.
+        JSON of ``ridgeline run --json`` or ``--out``; or a model, if a cluster follows.
     cluster
-        With a model: a cluster, as of ``ridgeline run``.
+        Machine of the model, as in ``ridgeline run``.
     scale
-        What is faster, and how much: "link.nvlink 2x", hbm.bandwidth=1.2x, tensor-cores=2x,
-        latency=0.5x; or a range, hbm=0.5x..2x, of which each point is replayed.
-    plan, batch, precision
-        With a model, as of ``ridgeline run``.
+        Resource and factor: "link.nvlink 2x", hbm.bandwidth=1.2x, tensor-cores=2x, latency=0.5x;
+        or a range, hbm=0.5x..2x, of which each point is replayed. Repeat it for more.
+    plan
+        With a model: its plan, as in ``ridgeline run``.
+    batch
+        With a model: samples of one step over all devices.
+    precision
+        With a model: its precision, as in ``ridgeline run``.
     points
-        Of a range: how many.
-    model, described_cluster, software
-        Of a result: files of what is not in the catalogue; --software also with a model.
+        Number of points of a range.
+    model
+        With a result: its model file, if the model is not in the catalogue.
+    described_cluster
+        With a result: its machine file, if the machine is not in the catalogue.
+    software
+        With a result: its stack file, if the stack is not in the catalogue. With a model: its
+        software stack.
     json
         Print the answer as JSON.
     """

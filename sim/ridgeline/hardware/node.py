@@ -118,6 +118,8 @@ class Host(Strict):
     """One line for people."""
     memory: Sourced[units.Bytes] | None = None
     """That data and offloaded states can use."""
+    memory_bandwidth: Sourced[units.BytesPerSecond] | None = None
+    """Of all processors of the node together, peak; updates on the host use it."""
     cores: Sourced[Count] | None = None
     """Processor cores of the node, which decode the input."""
     clock: Sourced[units.Hertz] | None = None

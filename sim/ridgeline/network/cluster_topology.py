@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -14,11 +13,13 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.node import LinkType, Node
 from ridgeline.network.faults import lost_devices, read_faults, with_faults
 from ridgeline.network.library import LinkLibrary, link_library
+from ridgeline.network.node_constants import NO_CONSTANTS, slowest
 from ridgeline.network.topology import (
     DEVICE,
     FABRICS,
     MAX_DEVICES,
     LinkKind,
+    NodeConstants,
     Topology,
     TopologyBuilder,
     frozen,
@@ -116,42 +117,60 @@ class OfNodes(TypedDict):
     exchanged: Mapping[str, float]
     library: Mapping[str, LinkLibrary]
     host_issue: float
+    node_constants: tuple[NodeConstants, ...]
+    kind_of_node: tuple[int, ...]
     devices_forward: bool
 
 
-NO_NODES: OfNodes = {
-    "collective_latency_s": 0.0,
-    "memory_bytes_per_s": math.inf,
-    "in_switch": {},
-    "exchanged": {},
-    "library": {},
-    "host_issue": 1.0,
-    "devices_forward": False,
-}
+def _fields(
+    of: NodeConstants,
+    each: tuple[NodeConstants, ...] = (),
+    kind_of_node: tuple[int, ...] = (),
+    *,
+    devices_forward: bool = False,
+) -> OfNodes:
+    return {
+        "collective_latency_s": of.collective_latency_s,
+        "memory_bytes_per_s": of.memory_bytes_per_s,
+        "in_switch": of.in_switch,
+        "exchanged": of.exchanged,
+        "library": of.library,
+        "host_issue": of.host_issue,
+        "node_constants": each,
+        "kind_of_node": kind_of_node,
+        "devices_forward": devices_forward,
+    }
+
+
+NO_NODES: OfNodes = _fields(NO_CONSTANTS)
 """Of a topology that is no nodes' own."""
 
 
 def of_nodes(nodes: Sequence[Node]) -> OfNodes:
-    """Return what a topology takes from its nodes; of several kinds, the slowest counts."""
+    """Return what a topology takes from its nodes; of several kinds, the slowest and each's own."""
     kinds = list({id(node): node for node in nodes}.values())
-    types = {name: of for node in kinds for name, of in node.link_types.items()}
-    return {
-        "collective_latency_s": max(node.collective_latency.value for node in kinds),
-        "memory_bytes_per_s": min(far_bytes_per_s(node.devices) for node in kinds),
-        "in_switch": {
+    each = tuple(map(_constants_of, kinds))
+    number = {id(node): kind for kind, node in enumerate(kinds)}
+    of_node = tuple(number[id(node)] for node in nodes)
+    several = (each, of_node) if len(kinds) > 1 else ((), ())
+    return _fields(slowest(each), *several, devices_forward=kinds[0].devices_forward)
+
+
+def _constants_of(node: Node) -> NodeConstants:
+    """Return what collectives take on a node besides its links."""
+    types = node.link_types
+    return NodeConstants(
+        collective_latency_s=node.collective_latency.value,
+        memory_bytes_per_s=far_bytes_per_s(node.devices),
+        in_switch={
             name: of.in_switch.value for name, of in types.items() if of.in_switch is not None
         },
-        "exchanged": {
+        exchanged={
             name: of.exchanged.value for name, of in types.items() if of.exchanged is not None
         },
-        "library": {
-            name: link_library(of, node.link_types[name])
-            for node in reversed(kinds)
-            for name, of in node.libraries.items()
-        },
-        "host_issue": max(node.host.issue.value for node in kinds),
-        "devices_forward": kinds[0].devices_forward,
-    }
+        library={name: link_library(of, types[name]) for name, of in node.libraries.items()},
+        host_issue=node.host.issue.value,
+    )
 
 
 def _first(topology: Topology, n_devices: int) -> Topology:

@@ -20,8 +20,10 @@ from ridgeline.network.collective_files import is_collective_file, read_collecti
 from ridgeline.network.framework_all_reduce import Launch, eager_time_s, framework_schedule
 from ridgeline.network.levels import AT_FLOWS
 from ridgeline.network.line_dimensions import with_shape
+from ridgeline.network.node_constants import of_ranks
 from ridgeline.network.operations import operation_named
 from ridgeline.network.resolve import topology_of
+from ridgeline.network.rings import check_ranks
 from ridgeline.network.schedule import (
     CollectiveSchedule,
     SchedulePhase,
@@ -194,7 +196,8 @@ def collective(
     op = operation_named(op, {known for known, _ in ALGORITHMS})
     check_size(size_bytes)
     topology, group = _resolve(where, ranks, ranks_per_node)
-    topology = with_shape(topology)
+    check_ranks(topology, group)
+    topology = of_ranks(with_shape(topology), group)
     if library != "nccl" or launch == "eager":
         if op != "all-reduce" and library != "nccl":
             raise RidgelineError(f"{library} has all-reduces of its own alone; found {op!r}")
@@ -319,6 +322,7 @@ def fastest_schedule(
     number_format: str | None = None,
 ) -> CollectiveSchedule:
     """Return what `collective` takes with ``algorithm="auto"``."""
+    topology = of_ranks(topology, group)
     names = _algorithms(op)
     if not topology.single_channel and (op, "ring") in ALGORITHMS:
         own = len(topology.shape) > 2  # nodes on a torus of their own

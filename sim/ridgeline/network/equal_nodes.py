@@ -14,7 +14,7 @@ from ridgeline.network.topology import Topology
 
 @dataclass(frozen=True, eq=False)
 class EqualNodes:
-    """The nodes of a topology, compared by their devices and the links between their vertices.
+    """Nodes of a topology, compared by kind, devices and the links between their vertices.
 
     Attributes
     ----------
@@ -56,11 +56,13 @@ class EqualNodes:
         parts = tuple(members[a:b] for a, b in pairwise(begin))
         numbers: dict[bytes, int] = {}
         kind = np.zeros(n_nodes, np.int64)
+        of_node = np.array(topology.kind_of_node or np.zeros(n_nodes), np.int64)
         for node, (own, mine) in enumerate(zip(links, parts, strict=True)):
             columns = (
                 place[source[own]], place[target[own]], topology.class_of_link[own],
                 topology.bandwidth_bytes_per_s[own], topology.latency_s[own],
                 topology.energy_j_per_byte[own], vertex[mine], used[mine],
+                of_node[node],
             )  # fmt: skip
             text = b"|".join(column.tobytes() for column in columns)
             kind[node] = numbers.setdefault(text, len(numbers))

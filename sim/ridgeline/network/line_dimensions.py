@@ -1,11 +1,13 @@
-"""Line dimensions of a topology: neighbours are linked, the two ends are not."""
+"""Kinds of dimensions of a topology: lines, whose ends are not linked, and complete graphs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from ridgeline.network.topology import Topology
 
@@ -18,13 +20,9 @@ def lines(topology: Topology) -> tuple[bool, ...]:
     of several nodes, between nodes. Rings, complete graphs and what is behind switches are none.
     """
     nodes = int(topology.node_of.max(initial=0)) > 0
-    cell = np.full(topology.n_vertices, -1)
-    cell[topology.devices] = np.arange(topology.n_devices)
-    if nodes:
-        cell = topology.node_of
-    elif not topology.devices_forward:
+    if not nodes and not topology.devices_forward:
         return (False,) * len(topology.shape)
-    joined = set(cell[topology.target[cell[topology.source] == 0]].tolist())
+    joined = _joined(topology, topology.node_of if nodes else _rank_of(topology))
     found, stride = [], 1
     for dimension, extent in enumerate(topology.shape):
         inside = nodes and dimension == 0  # of a node: its places are no cells
@@ -34,6 +32,35 @@ def lines(topology: Topology) -> tuple[bool, ...]:
         found.append(line)
         stride *= 1 if inside else extent
     return tuple(found)
+
+
+@lru_cache(maxsize=64)
+def complete_graphs(topology: Topology) -> tuple[bool, ...]:
+    """Tell of every dimension of `Topology.shape` whether all of its places are linked.
+
+    Seen by the links at the first corner, from device to device: what is behind switches is none.
+    Two places, and three in a ring, are what rings are as fast on.
+    """
+    if not topology.shape or int(topology.node_of.max(initial=0)) > 0:
+        return (False,) * len(topology.shape)
+    joined = _joined(topology, _rank_of(topology))
+    found, stride = [], 1
+    for extent in topology.shape:
+        found.append(extent > 3 and all(k * stride in joined for k in range(1, extent)))
+        stride *= extent
+    return tuple(found)
+
+
+def _rank_of(topology: Topology) -> npt.NDArray[np.int64]:
+    """Return the rank at every vertex; -1 where there is none."""
+    rank = np.full(topology.n_vertices, -1, np.int64)
+    rank[topology.devices] = np.arange(topology.n_devices)
+    return rank
+
+
+def _joined(topology: Topology, cell: npt.NDArray[Any]) -> set[int]:
+    """Return the cells that are linked to the first one."""
+    return set(cell[topology.target[cell[topology.source] == 0]].tolist())
 
 
 @lru_cache(maxsize=64)

@@ -38,9 +38,9 @@ Not modelled: CollNet, PAT, and fewer channels for small payloads.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, reduce
 from typing import NamedTuple
 
 import numpy as np
@@ -50,6 +50,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.network.algorithm import ALGORITHMS
 from ridgeline.network.algorithms.pipelines import double_tree_sent
 from ridgeline.network.library import PROTOCOLS, LinkLibrary, PairFigures
+from ridgeline.network.node_constants import kinds_of_ranks, slower_library, slower_pairs
 from ridgeline.network.rings import Channels, hops_s, ring_channels
 from ridgeline.network.routing import routes
 from ridgeline.network.schedule import (
@@ -265,7 +266,7 @@ def _exchange(
 ) -> list[_Option]:
     """Send and receive all at once; all-to-alls reach less of the links than rings do."""
     fast = [name for name in topology.library if name in topology.link_classes]
-    pairs = next((p for name in fast if (p := topology.library[name].pairs) is not None), None)
+    pairs = _pairs_of(topology, ranks)
     is_all = op == "all-to-all"
     shares = {name: topology.exchanged[name] for name in fast if name in topology.exchanged}
     if pairs is None and not (is_all and shares):
@@ -322,15 +323,39 @@ def _paired(
     return SchedulePhase(latency_s + max(0.0, moved / pairs.kernel_bytes_per_s - busy_s), 1, sent)
 
 
-def _driven_link(topology: Topology, channels: Channels) -> str:
-    """Return the link class that the library drives: the narrowest of those that the rings pass."""
-    passed = [link for link in channels.load.links.tolist()
-              if topology.link_class[link] in topology.library]  # fmt: skip
+def _driven_link(topology: Topology, channels: Channels, known: Iterable[str]) -> str:
+    """Return the link class that a library drives: the narrowest of those that the rings pass.
+
+    Parameters
+    ----------
+    known
+        Classes that have a library.
+    """
+    driven = [name for name in known if name in topology.link_classes]
+    passed = [link for link in channels.load.links.tolist() if topology.link_class[link] in driven]
     if not passed:  # a rank a node, or rings over links that the library only passes
-        return next(name for name in topology.library if name in topology.link_classes)
+        return driven[0]
     bandwidth = topology.bandwidth_bytes_per_s.tolist()
     narrowest: int = min(passed, key=lambda link: (bandwidth[link], link))
     return topology.link_class[narrowest]
+
+
+def _library_of(topology: Topology, ranks: tuple[int, ...], channels: Channels) -> LinkLibrary:
+    """Return the library's constants; of nodes of several kinds, the slower of each kind's own."""
+    kinds = [topology.node_constants[kind] for kind in kinds_of_ranks(topology, ranks)]
+    each = [kind.library for kind in kinds if kind.library] or [topology.library]
+    own = [library[_driven_link(topology, channels, library)] for library in each]
+    return reduce(slower_library, own)
+
+
+def _pairs_of(topology: Topology, ranks: Sequence[int]) -> PairFigures | None:
+    """Return the figures of sends and receives; of nodes of several kinds, the slower."""
+    kinds = [topology.node_constants[kind] for kind in kinds_of_ranks(topology, ranks)]
+    found = []
+    for library in [kind.library for kind in kinds] or [topology.library]:
+        own = (of.pairs for name, of in library.items() if name in topology.link_classes)
+        found += [pairs for pairs in own if pairs is not None][:1]
+    return reduce(slower_pairs, found) if found else None
 
 
 @dataclass(frozen=True)
@@ -351,7 +376,7 @@ class _Machine:
     @lru_cache(maxsize=256)  # the sizes of a plan, and the plans of a search, ask for the same
     def of(cls, topology: Topology, ranks: tuple[int, ...]) -> _Machine:
         channels = ring_channels(topology, ranks)
-        link = _driven_link(topology, channels)
+        link = _driven_link(topology, channels, topology.library)
         intra_s = inter_s = 0.0
         for channel in channels.channels:
             node = topology.node_of[topology.devices[list(channel.ranks)]]
@@ -362,7 +387,7 @@ class _Machine:
         nodes = len(np.unique(topology.node_of[topology.devices[list(ranks)]]))
         if not intra_s:  # a rank a node: no hop inside one, and none that counts
             intra_s = 2 * float(topology.latency_s[topology.of_class(link)].max(initial=0.0))
-        library = topology.library[link]
+        library = _library_of(topology, ranks, channels)
         return cls(topology, ranks, link, library, channels, nodes, intra_s, inter_s)
 
     @property

@@ -3,7 +3,8 @@
 A lane of extents (q0, q1, ...) reduces and scatters along rings of q0 positions, then of q1 with a
 q0-th of the data, and so on; it gathers in the opposite order. That is the plain ring for one
 dimension, the 2D torus algorithm for two (Mikami et al., arXiv:1811.05233, 2018), and BlueConnect
-for any number (Cho et al., MLSys 2019).
+for any number (Cho et al., MLSys 2019). Where all positions of a dimension are linked, everyone
+sends to all others of it at once instead, in one round (as ASTRA-sim's "direct").
 """
 
 from __future__ import annotations
@@ -45,6 +46,8 @@ class Lane:
         +1 or -1: to the next or to the previous on every ring.
     routes
         Links from every place to the next one along the first dimension; None: as routed.
+    complete
+        Dimensions in which everyone sends to all others at once.
     """
 
     extents: tuple[int, ...]
@@ -52,6 +55,31 @@ class Lane:
     share: float = 1.0
     direction: int = 1
     routes: Routes | None = None
+    complete: frozenset[int] = frozenset()
+
+    def pass_along(self, dimension: int, base: int, *, scatter: bool) -> MessageRounds:
+        """Add up along one dimension, or pass on what everyone has, by rings or all at once."""
+        if dimension in self.complete:
+            return self.exchange(dimension, base, scatter=scatter)
+        return self.ring(dimension, base, scatter=scatter)
+
+    def exchange(self, dimension: int, base: int, *, scatter: bool) -> MessageRounds:
+        """Send to all others of one dimension at once; afterwards all is as after `ring`."""
+        q = self.extents[dimension]
+        chunk = math.prod(self.extents[dimension + 1 :])
+        place, further = np.divmod(np.arange(len(self.position) * (q - 1)), q - 1)
+        x = place // chunk % q
+        y = (x + 1 + further) % q
+        before = base + place // (chunk * q) * (chunk * q)
+        return make_step(
+            self.position[place],
+            self.position[place + (y - x) * chunk],
+            before + (y if scatter else x) * chunk,
+            chunk,
+            base=before,
+            span=chunk * q,
+            combine=scatter,
+        )
 
     def ring(self, dimension: int, base: int, *, scatter: bool) -> MessageRounds:
         """Go round all rings of one dimension, adding up what is passed on (or only passing on).
@@ -114,9 +142,9 @@ def _timelines(n: int, op: str, lanes: Sequence[Lane], first: int) -> list[list[
         dimensions = range(len(lane.extents))
         steps = []
         if op != "all-gather":
-            steps += [lane.ring(d, number * n, scatter=True) for d in dimensions]
+            steps += [lane.pass_along(d, number * n, scatter=True) for d in dimensions]
         if op != "reduce-scatter":
-            steps += [lane.ring(d, number * n, scatter=False) for d in reversed(dimensions)]
+            steps += [lane.pass_along(d, number * n, scatter=False) for d in reversed(dimensions)]
         timelines.append([step for step in steps if step.repeat])
     return timelines
 

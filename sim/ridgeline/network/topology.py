@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +38,20 @@ class LinkKind:
     bandwidth_bytes_per_s: float
     latency_s: float
     energy_j_per_byte: float
+
+
+class NodeConstants(NamedTuple):
+    """What collectives take besides links on one kind of node; as `Topology` has it.
+
+    A group of ranks on several kinds has the slowest of them (`network.node_constants`).
+    """
+
+    collective_latency_s: float
+    memory_bytes_per_s: float
+    in_switch: Mapping[str, float]
+    exchanged: Mapping[str, float]
+    library: Mapping[str, LinkLibrary]
+    host_issue: float
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -83,6 +97,9 @@ class Topology:
         By link class, the collective library that drives it, and what its protocols take.
     host_issue
         Time that the host takes to launch, over that of a Xeon Platinum 8480C.
+    node_constants, kind_of_node
+        What the fields before are on each kind of node, and the kind of every node, where nodes are
+        of several kinds; (): they are alike.
     routing
         Name of a routing in `ridgeline.network.routing.ROUTINGS`.
     all_reduce
@@ -130,6 +147,8 @@ class Topology:
     exchanged: Mapping[str, float] = field(default_factory=dict)
     library: Mapping[str, LinkLibrary] = field(default_factory=dict)
     host_issue: float = 1.0
+    node_constants: tuple[NodeConstants, ...] = ()
+    kind_of_node: tuple[int, ...] = ()
     routing: str = "shortest"
     all_reduce: str = ""
     single_channel: bool = False
@@ -142,6 +161,11 @@ class Topology:
     priced: str = ""
     device_names: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+
+    @cached_property
+    def of_node_kinds(self) -> dict[tuple[int, ...], Topology]:
+        """The same links with the constants of some kinds of nodes alone (`node_constants`)."""
+        return {}
 
     @property
     def n_vertices(self) -> int:
@@ -259,6 +283,8 @@ class TopologyBuilder:
         exchanged: Mapping[str, float] | None = None,
         library: Mapping[str, LinkLibrary] | None = None,
         host_issue: float = 1.0,
+        node_constants: tuple[NodeConstants, ...] = (),
+        kind_of_node: tuple[int, ...] = (),
         routing: str = "shortest",
         all_reduce: str = "",
         single_channel: bool = False,
@@ -298,6 +324,8 @@ class TopologyBuilder:
             exchanged=exchanged or {},
             library=library or {},
             host_issue=host_issue,
+            node_constants=node_constants,
+            kind_of_node=kind_of_node,
             routing=routing,
             all_reduce=all_reduce,
             single_channel=single_channel,

@@ -30,6 +30,7 @@ from ridgeline.kernels.op_signature import OpSignature
 from ridgeline.network.faults import Faults, read_faults
 from ridgeline.network.schedule import CollectiveSchedule
 from ridgeline.network.topology import Topology
+from ridgeline.parallel.checkpointing.host_updates import HostRate
 from ridgeline.parallel.checkpointing.mode_text import WEIGHED
 from ridgeline.parallel.checkpointing.recompute import with_recompute
 from ridgeline.parallel.comm.comm_cost import FarMemory, Talk, Wires
@@ -130,6 +131,15 @@ class Lowered:
     memory_shares
         What each stage's devices hold over their capacity, as far as the cut knows; of a plan that
         leaves the cut open.
+    shortest_memory_share
+        Of a plan that has cut otherwise, what the fullest device of that pipeline would hold; 0:
+        not known.
+    crowded_share
+        By what share the pipeline is longer if all that it sends takes twice as long; of a plan
+        that leaves the cut open.
+    cut_as
+        How a step is cut whose plan leaves it open, if as by a cut that a plan can name
+        (`shorter_cut`).
     """
 
     program: Program
@@ -145,6 +155,9 @@ class Lowered:
     staying_bytes: dict[str, float] = field(default_factory=dict)
     shortest_cut: float = 1.0
     memory_shares: tuple[float, ...] = ()
+    shortest_memory_share: float = 0.0
+    crowded_share: float = 0.0
+    cut_as: Cut | None = None
     kinds: tuple[KindOfDevice, ...] = ()
     kind_of_row: dict[int, int] = field(default_factory=dict)
     kind_of_rank: tuple[int, ...] = ()
@@ -241,6 +254,7 @@ def lower(
         costs = prices.costs(local, staying[0])
 
     several = fold and plan.devices > 1
+    host_rate = HostRate.of(cluster.nodes, plan.devices) if plan.optimizer_offload else None
 
     def write() -> StepTemplate:
         symmetry = _symmetry(topology, plan, mesh, len(local.ops), unlike) if several else None
@@ -249,12 +263,12 @@ def lower(
             builder = ProgramBuilder()
             prices.add_to(builder)
             wires, rows = Wires(builder, topology, far, symmetry), OpenRows(builder, kinds)
-            draft = _written(rows, wires, mesh, plan, cut, sharded, launch_s, staying)
+            draft = _written(rows, wires, mesh, plan, cut, sharded, launch_s, staying, host_rate)
             if symmetry is None or not symmetry.missed:
                 return draft
             symmetry.refine()
 
-    kept = (*prices.kept, *(other.kept for other in others), staying, unlike.tobytes())
+    kept = (*prices.kept, *(o.kept for o in others), staying, unlike.tobytes(), host_rate)
     draft = draft_of(Subject(local, cut, topology, plan, launch_s, fold, kept), write)
     program, of_rows = prices.fill(draft.program, draft.rows)
     lowered = Lowered(
@@ -271,6 +285,8 @@ def lower(
         staying_bytes=draft.staying,
         shortest_cut=cut.shortest,
         memory_shares=cut.memory_shares,
+        shortest_memory_share=cut.shortest_memory_share,
+        crowded_share=cut.crowded_share,
     )
     return with_kinds(lowered, draft.rows, others, kind_of_rank) if others else lowered
 
@@ -383,7 +399,7 @@ def _symmetry(
         mesh,
         max(1, most),
         wraps=plan.virtual_stages > 1,
-        offloads=plan.offload != "none",
+        offloads=plan.offload != "none" or plan.optimizer_offload > 0,
         kind_of_rank=unlike if unlike.any() else None,
     )
 
@@ -413,6 +429,7 @@ def _written(
     sharded: ShardedGraph,
     launch_s: float,
     staying: tuple[Staying, ...],
+    host_rate: HostRate | None,
 ) -> StepTemplate:
     """Write a step; nothing of the device but what its caches keep may matter here."""
     updating = 1.0 if plan.stack.optimizer.impl == "graph" else ISSUED
@@ -420,7 +437,7 @@ def _written(
     ahead = launch_s and plan.stack.host.async_launch
     builder = rows.builder
     host = HostEmitter(builder, launch_s, plan.pipeline > 1, updating, apart) if ahead else None
-    writer = BlockEmitter(builder, rows, wires, mesh, blocking(plan), host)
+    writer = BlockEmitter(builder, rows, wires, mesh, blocking(plan), host, host_rate)
     step = StepEmitter(plan, writer, cut, sharded, staying)
     step.write()
     return StepTemplate(

@@ -14,6 +14,7 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.sourced import NOT_STATED, sourced_values
 from ridgeline.network.topology import Topology
+from ridgeline.parallel.fitting_cut import stage_shares
 from ridgeline.parallel.lower import COLLECTIVE, Lowered
 from ridgeline.parallel.plan.default_precision import precision_notes
 from ridgeline.parallel.sharding.axes import sharding_rule
@@ -121,7 +122,7 @@ def manifest(details: Details) -> dict[str, Any]:
             *device.component_notes,
             *(cluster.drawn.assumed if cluster.drawn is not None else ()),
             *plan.notes,
-            *cut_notes(lowered, plan.stage_balance),
+            *cut_notes(details),
         ],
         **({} if feed is None else {"input": feed.manifest()}),
         **({"plugins": plugins} if (plugins := dict(loaded_plugins())) else {}),
@@ -203,15 +204,35 @@ _WORTH_SAYING = 0.02
 """Share of a step that another cut saves; less is within what the estimate of a pipeline tells."""
 
 
-def cut_notes(lowered: Lowered, balance: str) -> list[str]:
-    """Say where a pipeline that is cut elsewhere would end sooner."""
-    saved = 1 - lowered.shortest_cut
-    if saved < _WORTH_SAYING:
-        return []
-    return [
-        f"stages are cut as the plan says (stage_balance={balance}): with stage_balance=even, the"
-        f" pipeline would end about {saved:.0%} sooner"
-    ]
+def cut_notes(details: Details) -> list[str]:
+    """Say how a pipeline is cut whose plan leaves it open, or where another cut would be better."""
+    lowered, plan = details.lowered, details.plan
+    balance = plan.stage_balance
+    if lowered.cut_as is not None:
+        return [
+            f"stages are cut as by stage_balance={lowered.cut_as}: messages share links, and as"
+            " they are played the step ends sooner so"
+        ]
+    saved, full = 1 - lowered.shortest_cut, lowered.shortest_memory_share
+    notes = []
+    if saved >= _WORTH_SAYING:
+        notes.append(
+            f"stages are cut as the plan says (stage_balance={balance}): with stage_balance=even,"
+            f" the pipeline would end about {saved:.0%} sooner"
+        )
+    if 0 < full <= 1 and not fits_by_stage(details):
+        notes.append(
+            f"stages are cut as the plan says (stage_balance={balance}), and do not fit into"
+            f" memory: with stage_balance=even, the fullest device would hold about {full:.0%} of"
+            " what it has room for"
+        )
+    return notes
+
+
+def fits_by_stage(details: Details) -> bool:
+    """Tell whether every stage of a step fits into its devices' memory."""
+    step = (details.lowered, details.timeline)
+    return bool(stage_shares(step, details.plan.widest(), details.cluster.device).max() <= 1.0)
 
 
 def sharding_notes(lowered: Lowered) -> list[str]:

@@ -24,7 +24,7 @@ from ridgeline.kernels.spatial.nest import (
     TemporalLoop,
     nest_of,
 )
-from ridgeline.kernels.spatial.search import _Search, best_layout, evaluate
+from ridgeline.kernels.spatial.search import _STEPS, _Search, best_layout, evaluate
 from ridgeline.workload.graph import Conv, Gemm
 
 NETWORKS = CycleMachine(1, 2, 2, 1, True, True, True, False, True, 1, 2)
@@ -251,3 +251,8 @@ def test_what_does_not_fit_is_said_with_its_level_and_operand(
     elements = replace(SMALL, **change)  # type: ignore[arg-type]
     with pytest.raises(RidgelineError, match=f"no layout of the loops m=4 n=4 k=4 fits.*{message}"):
         best_layout(nest_of(Gemm(4, 4, 4)), elements, constraints)
+
+
+def test_rounds_of_the_search_begin_above_the_bound_and_look_at_no_layout_twice() -> None:
+    assert all(before < after for before, after in itertools.pairwise((1.0, *_STEPS)))
+    assert _STEPS[-1] == math.inf  # the last round leaves nothing out

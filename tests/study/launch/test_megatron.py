@@ -154,6 +154,8 @@ def test_one_of_several_launches(tmp_path: Path) -> None:
         ("--cpu-offloading --cpu-offloading-num-layers 2", "offload", "all"),
         ("--optimizer adam", "optimizer", "adamw"),
         ("--optimizer dist_muon", "optimizer", "muon"),
+        ("--optimizer-cpu-offload", "optimizer_offload", 1.0),
+        ("--optimizer-cpu-offload --optimizer-offload-fraction 0.4", "optimizer_offload", 0.4),
         ("--use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16",
          "optimizer_state", "bf16"),
         ("--use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype fp8",
@@ -216,8 +218,8 @@ def test_fields_of_the_network(tmp_path: Path, more: str, field: str, value: obj
 
 
 def test_what_is_not_modelled_is_said_and_left_unread(tmp_path: Path) -> None:
-    job = read(tmp_path, "--optimizer-cpu-offload")
-    assert {s.name for s in job.unread} == {"--optimizer-cpu-offload"}
+    job = read(tmp_path, "--offload-optimizer-states")
+    assert {s.name for s in job.unread} == {"--offload-optimizer-states"}
     assert sum("is not modelled" in note for note in job.notes) == 1
 
 

@@ -195,10 +195,13 @@ class Copying:
         Those beside the present layer.
     pending
         Those beside earlier layers, which the next op waits for.
+    late
+        Updates on the host, which only what follows the block waits for.
     """
 
     beside: list[tuple[int, ...]] = field(default_factory=list)
     pending: list[tuple[int, ...]] = field(default_factory=list)
+    late: list[tuple[int, ...]] = field(default_factory=list)
     layer: Layer | None = None
 
     def come_to(self, op: Op) -> None:

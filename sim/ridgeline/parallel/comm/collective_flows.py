@@ -20,6 +20,7 @@ import numpy as np
 
 from ridgeline.errors import CutOffError
 from ridgeline.network.equal_nodes import EqualNodes
+from ridgeline.network.node_constants import of_ranks
 from ridgeline.network.routing import ADAPTIVE, ROUTINGS, routes
 from ridgeline.network.schedule import CollectiveSchedule, loads_of
 from ridgeline.network.topology import Floats, Topology
@@ -131,12 +132,13 @@ def _messages(topology: Topology, call: StageCollective) -> CollectiveFlows:
     links = found.links.astype(np.int64)
     latency_s = np.bincount(group, topology.latency_s[links], len(ends)).astype(np.float64)
     sizes = np.full(len(links), float(call.size_bytes))
-    colour = mixed(digits(latency_s))
+    started = [of_ranks(topology, group).collective_latency_s for group in call.groups]
+    start_s = latency_s + np.array(started)
+    colour = mixed(digits(start_s))
     for name in sorted(topology.link_classes):
         hops_of = np.bincount(group[topology.of_class(name)[links]], minlength=len(ends))
         colour = mixed(colour, hops_of)
     once, first = np.ones_like(group), np.zeros_like(group)
-    start_s = latency_s + topology.collective_latency_s
     return CollectiveFlows.joined(group, first, links, sizes, once, colour, start_s)
 
 

@@ -17,6 +17,7 @@ from ridgeline.errors import RidgelineError, nearest
 from ridgeline.network import nccl
 from ridgeline.network.algorithm import ALGORITHMS, DoesNotApplyError
 from ridgeline.network.framework_all_reduce import framework_schedule, frameworks
+from ridgeline.network.node_constants import of_ranks
 from ridgeline.network.routing import routes
 from ridgeline.network.schedule import (
     CollectiveSchedule,
@@ -42,6 +43,7 @@ def schedule_of(
 ) -> CollectiveSchedule:
     """Return the schedule of a collective, a message from the first rank to the second, a copy."""
     ranks = tuple(group.tolist())
+    topology = of_ranks(topology, ranks)
     if op in COPIES:
         return _copy(topology, ranks[0], size_bytes, out=op == COPIES[True])
     if op == "send":

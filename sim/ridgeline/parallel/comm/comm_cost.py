@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ridgeline.engine.builder import ProgramBuilder, WorkPhase
+from ridgeline.network.node_constants import of_ranks
 from ridgeline.network.routing import routes
 from ridgeline.network.schedule import CollectiveSchedule, closed_form_time_s, loads_of
 from ridgeline.network.topology import Floats, Topology
@@ -291,4 +292,5 @@ def slowest_message(topology: Topology, pairs: bytes) -> tuple[float, float]:
     loads = np.bincount(found.links, minlength=topology.n_links)
     each_s = loads[found.links] / topology.bandwidth_bytes_per_s[found.links]
     late_s = np.bincount(message, topology.latency_s[found.links], len(ends)).max()
-    return topology.collective_latency_s + float(late_s), float(each_s.max())
+    start_s = of_ranks(topology, ends).collective_latency_s
+    return start_s + float(late_s), float(each_s.max())

@@ -13,8 +13,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from ridgeline.engine.blocks import port
-from ridgeline.engine.builder import ProgramBuilder
+from ridgeline.engine.builder import ProgramBuilder, WorkPhase
 from ridgeline.kernels.cache_residency import NONE_STAY, Staying
+from ridgeline.parallel.checkpointing.host_updates import BACK, OUT, HostRate, is_host_update
+from ridgeline.parallel.checkpointing.host_updates import HOST as HOST_BYTES
 from ridgeline.parallel.checkpointing.offload import COPIES, Copying
 from ridgeline.parallel.comm.comm_cost import Talk, Wires
 from ridgeline.parallel.emit.buckets import BucketTraffic
@@ -56,6 +58,8 @@ class BlockEmitter:
         Dimensions of the plan, and kinds, of the collectives that no op runs beside.
     host
         Issues the ops; None: is never waited for.
+    host_rate
+        What a device has of the host's memory; None: the host does no updates.
     """
 
     builder: ProgramBuilder
@@ -64,6 +68,7 @@ class BlockEmitter:
     mesh: Mesh
     blocking: frozenset[tuple[str, str]]
     host: HostEmitter | None = None
+    host_rate: HostRate | None = None
 
     def write(
         self,
@@ -123,11 +128,10 @@ class BlockEmitter:
         for i, changes in zip(ops, entries, strict=True):
             op = graph.ops[i]
             copying.come_to(op)
-            if op.kind in COPIES:
+            if op.kind in COPIES or is_host_update(op):
                 after = [*(made[name] for name in op.inputs if name in made), chain]
-                there = self._copy(block, team, op, graph, [*after, *copying.pending], changes)
-                made.update(dict.fromkeys(op.outputs, there))
-                copying.beside.append(there)
+                after += [(place,) * size for place in before]
+                made.update(self._by_host(block, team, op, graph, after, changes, copying))
                 continue
             if op.kind in COLLECTIVES:
                 blocks = (kind_of(str(dict(op.attrs)["dimension"])), op.kind) in self.blocking
@@ -160,7 +164,7 @@ class BlockEmitter:
             if kept:
                 self._accumulate(block, team, op, graph, kept, chain, chain)
                 made.update(dict.fromkeys(kept, tuple(chain)))
-        if last := copying.end():
+        if last := [*copying.end(), *copying.late]:
             self._join(block, team, graph.ops[ops[-1]], last, chain)
         return EmittedBlock(block, made, tuple(chain), (len(receipts) + 1) * size)
 
@@ -295,6 +299,59 @@ class BlockEmitter:
                 multiplicity=team.multiplicity(r),
                 memory=[(team.ranks[r], *change) for change in changes],
             )
+            places.append(place)
+        return tuple(places)
+
+    def _by_host(
+        self,
+        block: TeamBlock,
+        team: RankGroup,
+        op: Op,
+        graph: Graph,
+        after: Sequence[Sequence[int]],
+        changes: Iterable[MemoryEntry],
+        copying: Copying,
+    ) -> dict[str, tuple[int, ...]]:
+        """Add what goes over the link to the host; return what it has made there or back."""
+        if is_host_update(op):
+            copying.late.append(self._update_on_host(block, team, op, after, changes))
+            return {}
+        there = self._copy(block, team, op, graph, [*after, *copying.pending], changes)
+        copying.beside.append(there)
+        return dict.fromkeys(op.outputs, there)
+
+    def _update_on_host(
+        self,
+        block: TeamBlock,
+        team: RankGroup,
+        op: Op,
+        deps: Sequence[Sequence[int]],
+        changes: Iterable[MemoryEntry],
+    ) -> tuple[int, ...]:
+        """Add an update on the host: a gradient there, the update, weights back; queues of each."""
+        assert self.host_rate is not None
+        said = {name: float(value) for name, value in op.attrs if name in {HOST_BYTES, OUT, BACK}}
+        every = self.mesh.stage(team.stage)
+        places = []
+        for r, members in enumerate(team.members):
+            which = int(np.flatnonzero(every == members[0])[0])
+            update_s = self.host_rate.update_s(said[HOST_BYTES])
+            rows = (
+                ("host-out", OUT, self.wires.copy(every, which, said[OUT], out=True)),
+                ("host-update", HOST_BYTES, self.builder.add_cost([WorkPhase(update_s, {})], {})),
+                ("host-back", BACK, self.wires.copy(every, which, said[BACK], out=False)),
+            )
+            waits = tuple(dict.fromkeys(before[r] for before in deps))
+            memory = [(team.ranks[r], *change) for change in changes]
+            for stream, what, row in rows:
+                label = f"{op.name}.{stream}"
+                self.wires.dimension_of_row[row] = "host"
+                self.wires.talks[row, label] = Talk("copy", said[what], 1)
+                place = self.builder.add_to_block(
+                    block, COLLECTIVE, label, cost=row, stream=team.stream(stream, r), deps=waits,
+                    multiplicity=team.multiplicity(r), memory=memory,
+                )  # fmt: skip
+                waits, memory = (place,), []
             places.append(place)
         return tuple(places)
 

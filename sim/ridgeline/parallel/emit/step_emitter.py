@@ -16,6 +16,7 @@ import numpy as np
 from ridgeline.engine.blocks import NOTHING, lengths
 from ridgeline.engine.program import Ints
 from ridgeline.kernels.cache_residency import Staying
+from ridgeline.parallel.checkpointing.host_updates import with_host_updates
 from ridgeline.parallel.checkpointing.offload import with_offload
 from ridgeline.parallel.comm.messages import Messages
 from ridgeline.parallel.emit.async_pipeline import is_endless, left_by, steady_orders, under_way
@@ -94,7 +95,8 @@ class StepEmitter:
         # else blocks differ by stage, or by more of their ops' names than `look_of` looks at
         carries = any(team.carried for team in self.teams)
         plain = not (plan.layers or plan.replicas or self.endless or carries)
-        self.repeats = plain and plan.offload == "none" and len(cut.parts) > 1
+        offloads = plan.offload != "none" or plan.optimizer_offload > 0
+        self.repeats = plain and not offloads and len(cut.parts) > 1
         self._looks: dict[tuple[object, ...], tuple[Look, Blocks, RankGroup]] = {}
 
     def _teams(self) -> list[RankGroup]:
@@ -198,6 +200,7 @@ class StepEmitter:
         graph = with_offload(part.graph, plan.offload)
         holders = self._holders(graph)
         graph = self._shared(team.stage, graph, holders)
+        graph = with_host_updates(graph, plan.optimizer_offload)
         sent = self._sent(number, forward=False)
         if self.splits:
             graph = as_played(Same(graph), sent)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.cudnn_fp32_conv import Library, workspace_bytes
+from ridgeline.parallel.checkpointing.host_updates import with_host_updates
 from ridgeline.parallel.checkpointing.offload import Policy, copied_bytes, with_offload
 from ridgeline.parallel.checkpointing.recompute import Mode, with_recompute
 from ridgeline.parallel.emit.grad_accumulation import copied, lasting, with_gradients
@@ -186,6 +187,7 @@ def memory(
         graph, plan.zero_stage, plan.hybrid_shard_size or plan.data, plan.bucket_bytes,
         regather=plan.stack.zero.reshard_after_forward, copies=plan.stack.zero.gather_copies,
     )  # fmt: skip
+    graph = with_host_updates(graph, plan.optimizer_offload)
     copies = copied(graph, plan.stack.gradients.main_grads)
     entries = memory_entries(
         graph,

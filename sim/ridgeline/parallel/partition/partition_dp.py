@@ -205,27 +205,67 @@ def memory_shares(where: Sequence[int], pace: Pace, besides: Overheads | None) -
     )
 
 
-def shortest_share(
+def best_cut(
+    time_s: npt.ArrayLike,
+    parts: int,
+    send_bytes: Sequence[float],
+    pace: Pace,
+    besides: Overheads | None = None,
+) -> list[int]:
+    """Return [P + 1] the first layer of every part of `balance_step`, and the number of layers."""
+    stages = balance_step(time_s, parts, send_bytes, pace, besides)
+    return [0, *(stage.stop for stage in stages)]
+
+
+def step_share(
+    time_s: npt.ArrayLike,
+    cuts: tuple[Sequence[int], Sequence[int]],
+    send_bytes: Sequence[float],
+    pace: Pace,
+    besides: Overheads | None = None,
+) -> float:
+    """Return the seconds of the pipeline of the first of two cuts over those of the second.
+
+    Parameters
+    ----------
+    cuts
+        Two of [P + 1] the first layer of every part, and the number of layers.
+    """
+    from ridgeline.parallel.partition.simulated_cuts import step_s
+
+    parts = len(cuts[0]) - 1
+    played = _played(np.asarray(time_s, np.float64), parts, send_bytes, pace, besides)
+    found_s = [float(step_s(played, np.array(cut, np.int64))) for cut in cuts]
+    return found_s[0] / found_s[1] if found_s[1] else 1.0
+
+
+def crowded_share(
     time_s: npt.ArrayLike,
     where: Sequence[int],
     send_bytes: Sequence[float],
     pace: Pace,
     besides: Overheads | None = None,
 ) -> float:
-    """Return the seconds of the pipeline of `balance_step` over those of one that is cut so.
+    """Return by what share a pipeline is longer if all that it sends takes twice as long.
+
+    Messages between parts, sums of gradients and gathers of weights: as they do on links that each
+    shares with one other.
 
     Parameters
     ----------
     where
         [P + 1] the first layer of every part, and the number of layers.
     """
+    from ridgeline.parallel.partition.part_ends import BEGIN_S, END_S
     from ridgeline.parallel.partition.simulated_cuts import step_s
 
-    parts = len(where) - 1
-    played = _played(np.asarray(time_s, np.float64), parts, send_bytes, pace, besides)
-    best = [0, *(stage.stop for stage in balance_step(time_s, parts, send_bytes, pace, besides))]
-    found_s = [float(step_s(played, np.array(cuts, np.int64))) for cuts in (best, where)]
-    return found_s[0] / found_s[1] if found_s[1] else 1.0
+    cuts = np.array(where, np.int64)
+    played = _played(np.asarray(time_s, np.float64), len(where) - 1, send_bytes, pace, besides)
+    once = 2.0 * played.once
+    once[[BEGIN_S, END_S]] = played.once[[BEGIN_S, END_S]]
+    found_s = float(step_s(played, cuts))
+    crowded_s = float(step_s(played._replace(send=2.0 * played.send, once=once), cuts))
+    return crowded_s / found_s - 1.0 if found_s else 0.0
 
 
 class _Played(NamedTuple):

@@ -26,8 +26,10 @@ from ridgeline.parallel.partition.partition_dp import (
     balance,
     balance_given,
     balance_step,
+    best_cut,
+    crowded_share,
     memory_shares,
-    shortest_share,
+    step_share,
 )
 from ridgeline.parallel.partition.stage_of import HELD, copies, places
 from ridgeline.workload.autodiff import weight_gradients
@@ -91,12 +93,19 @@ class PipelinePartition:
     memory_shares
         What each stage's device holds, over its capacity, as the cut knows it (`part_memory`);
         empty where they were not cut so.
+    shortest_memory_share
+        The same of the fullest device of the pipeline that `shortest` is of; 0: not known.
+    crowded_share
+        By what share the pipeline is longer if all that it sends takes twice as long, where it is
+        cut wherever it ends first.
     """
 
     parts: tuple[StagePart, ...]
     ties: tuple[Tie, ...] = ()
     shortest: float = 1.0
     memory_shares: tuple[float, ...] = ()
+    shortest_memory_share: float = 0.0
+    crowded_share: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,13 +182,23 @@ def partition(
     done = _Cutter(graph, home, n_stages).cut()
     if pace is None:
         return done
+    sizes = _sizes(found)
     if cut == "even":
         where = [0, *(stage.stop for stage in stages)]
-        return replace(done, memory_shares=memory_shares(where, pace, besides))
+        return replace(
+            done,
+            memory_shares=memory_shares(where, pace, besides),
+            crowded_share=crowded_share(each_s, where, sizes, pace, besides),
+        )
     starts = [*layer_starts(graph, found, ends=cut == "ends"), len(found)]
     where = [*(starts[stage.first] for stage in stages), len(found)]
     each_s = pass_times(graph, time_s, [unit.ops for unit in found])
-    return replace(done, shortest=shortest_share(each_s, where, _sizes(found), pace, besides))
+    best = best_cut(each_s, n_stages, sizes, pace, besides)
+    return replace(
+        done,
+        shortest=step_share(each_s, (best, where), sizes, pace, besides),
+        shortest_memory_share=max(memory_shares(best, pace, besides), default=0.0),
+    )
 
 
 def _sizes(found: Sequence[Unit]) -> list[int]:

@@ -133,6 +133,9 @@ class Plan(Strict):
     optimizer_state: Annotated[str | None, AfterValidator(_state_format)] = None
     """Format that the optimizer's state is kept in: fp32, bf16, fp16, fp8-e4m3, fp8-e5m2, or
     int8-block (blocks of 256 numbers with a scale); None: as the optimizer has it."""
+    optimizer_offload: float = Field(default=0.0, ge=0, le=1)
+    """Share of the parameters whose updates the host does: their master weights and the optimizer's
+    state lie in its memory (`parallel.checkpointing.host_updates`)."""
     forward_only: bool = False
     """Whether the step is a forward pass alone: inference on the global batch, without the loss."""
     schedule: Annotated[str, BeforeValidator(named)] = "1f1b"

@@ -13,6 +13,7 @@ K stages: ``T >= W / (1 - (1 - 1/M)**K)``, with equality where each takes 1 - 1/
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -45,6 +46,11 @@ class Bound(NamedTuple):
     time_s: float
     energy_j: float
     memory_bytes: float
+
+
+def least_bound(bounds: Iterable[Bound]) -> Bound:
+    """Return the bound of a step that is one of some."""
+    return Bound(*map(min, zip(*bounds, strict=True)))
 
 
 def totals(group: PlanClass) -> Floats:

@@ -8,7 +8,13 @@ import numpy as np
 import numpy.typing as npt
 
 from ridgeline.parallel.partition.overheads import Overheads
-from ridgeline.parallel.partition.partition_dp import Pace, balance, balance_step
+from ridgeline.parallel.partition.partition_dp import (
+    Pace,
+    balance,
+    balance_step,
+    crowded_share,
+)
+from ridgeline.parallel.shorter_cut import are_tried
 from ridgeline.study.planner.cut_traffic import Crossing
 from ridgeline.study.planner.execution_order import ScheduleTrace
 from ridgeline.study.planner.unit_deps import LEAD, LINK, TRAIL
@@ -18,6 +24,13 @@ Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 FORWARD, BACKWARD, WEIGHT_GRADIENT, ACCUMULATE, ENERGY = range(5)
 """Columns of `PlanClass.work`."""
+
+
+def _by_layers(starts: Floats, stages: int) -> Ints:
+    """Return [stages + 1] the first unit of every stage of equally many layers, and the number."""
+    of = np.append(np.flatnonzero(starts), len(starts))
+    parts = balance([1.0] * (len(of) - 1), stages)
+    return of[[0, *(part.stop for part in parts)]].astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -54,6 +67,8 @@ class PlanClass:
         What units have besides the work of a micro-batch.
     starts
         [U] 1 where a layer begins, if stages have equally many layers; None: equal times.
+    named
+        The same by every cut that a plan can name; None: not known.
     around
         [3, U, 3] forward, backward, backward without gradients of weights: seconds of the ops, of
         it and of units behind it, before its first one that waits for another unit; seconds of the
@@ -74,23 +89,40 @@ class PlanClass:
     send_bytes: Floats
     besides: Overheads
     starts: Floats | None = None
-    _cuts: dict[tuple[int, Pace | None], Ints] = field(default_factory=dict)
+    named: tuple[Floats, ...] | None = ()
+    _cuts: dict[tuple[int, Pace | None], tuple[Ints, ...]] = field(default_factory=dict)
 
-    def cut(self, stages: int, pace: Pace | None = None) -> Ints:
-        """Return [stages + 1] the first unit of every stage, and the number of units."""
+    def cuts(self, stages: int, pace: Pace | None = None) -> tuple[Ints, ...]:
+        """Return each [stages + 1] the first unit of every stage, and the number of units.
+
+        Several where one is taken when they have been played (`shorter_cut`); none where these are
+        not known.
+        """
         known = stages, pace
         if known not in self._cuts:
-            of = np.arange(len(self.work) + 1)
             if self.starts is not None:
-                of = np.append(np.flatnonzero(self.starts), len(self.work))
-                parts = balance([1.0] * (len(of) - 1), stages)
+                found: tuple[Ints, ...] = (_by_layers(self.starts, stages),)
             elif pace is None:
                 parts = balance(self.balanced.sum(axis=1).tolist(), stages)
+                found = (np.array([0, *(part.stop for part in parts)], np.int64),)
             else:
-                send_bytes = self.send_bytes.tolist()
-                parts = balance_step(self.balanced, stages, send_bytes, pace, self.besides)
-            self._cuts[known] = of[[p.first for p in parts] + [parts[-1].stop]].astype(np.int64)
+                found = self._played_cuts(stages, pace)
+            self._cuts[known] = found
         return self._cuts[known]
+
+    def _played_cuts(self, stages: int, pace: Pace) -> tuple[Ints, ...]:
+        """Return the cut of `balance_step`, and where links count the others."""
+        send_bytes = self.send_bytes.tolist()
+        parts = balance_step(self.balanced, stages, send_bytes, pace, self.besides)
+        best = [0, *(part.stop for part in parts)]
+        share = crowded_share(self.balanced, best, send_bytes, pace, self.besides)
+        own = np.array(best, np.int64)
+        if not are_tried(share):
+            return (own,)
+        if self.named is None:
+            return ()
+        others = (_by_layers(starts, stages) for starts in self.named if starts.sum() >= stages)
+        return (own, *others)
 
     def by_stage(self, cut: Ints) -> tuple[Floats, Floats]:
         """Return `work` and `held` summed over the units of each stage: [stages, 5] and [., 14]."""

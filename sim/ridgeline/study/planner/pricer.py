@@ -36,6 +36,7 @@ from ridgeline.parallel.sharding.divide import ShardedGraph, ShardingSpec, divid
 from ridgeline.parallel.sharding.experts import expert_weights, with_experts
 from ridgeline.parallel.sharding.ring_attention import HOP
 from ridgeline.parallel.sharding.shard import COLLECTIVES
+from ridgeline.parallel.shorter_cut import NAMED
 from ridgeline.study.planner.comm_bounds import CommBounds
 from ridgeline.study.planner.cost_cache import BEST, CostCache, CostKey, GroupKey, OpCosts
 from ridgeline.study.planner.cut_traffic import crossing
@@ -186,7 +187,15 @@ class PlanPricer:
             whole(np.array([float(unit.send_bytes) for unit in told.parts])),
             ops.besides.of_more(whole),
             starts,
+            self._named(told) if starts is None else None,
         )
+
+    @staticmethod
+    def _named(told: RepresentativeGraph) -> tuple[Floats, ...] | None:
+        """Return where layers begin by every cut that a plan can name, if so many layers tell."""
+        if not all(map(told.tells_cuts, NAMED)):
+            return None
+        return tuple(told.whole(told.starts(cut)) for cut in NAMED)
 
     def least(self, key: GroupKey) -> Floats | None:
         """Return the first of `totals`, which are also a bound of any group that has more ops.

@@ -14,6 +14,7 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.node import Node
 from ridgeline.network.resolve import load_cluster
+from ridgeline.parallel.partition.partition_dp import Pace
 from ridgeline.parallel.plan.plan import MOST_SAMPLES, Plan
 from ridgeline.parallel.plan.resolved import ALTERNATING
 from ridgeline.parallel.plan.stack_choice import choose_stack
@@ -22,7 +23,14 @@ from ridgeline.report.accounting import energy_account
 from ridgeline.simulation import fullest_memory, play_step
 from ridgeline.software.stack import Stack
 from ridgeline.study.planner.cost_cache import BEST, GroupKey
-from ridgeline.study.planner.lower_bounds import ROUNDING, TOTALS, Bound, screen, totals
+from ridgeline.study.planner.lower_bounds import (
+    ROUNDING,
+    TOTALS,
+    Bound,
+    least_bound,
+    screen,
+    totals,
+)
 from ridgeline.study.planner.plan_class import Bools, Floats, Ints, PlanClass
 from ridgeline.study.planner.pricer import PlanPricer
 from ridgeline.study.planner.running import PlanSettings, running
@@ -45,6 +53,10 @@ LONG = 16384
 """Tokens of a sequence from which on its positions are shared, too, if nothing else is said."""
 
 
+CutKey = tuple[GroupKey, int, int, int, bool, int, int]
+"""Group of a plan, its schedule, stages, chunks, whether ranks are unlike, micro-batches, ZeRO."""
+
+
 @dataclass
 class Searcher:
     """One search; see `search`."""
@@ -56,9 +68,7 @@ class Searcher:
     cuts: dict[tuple[GroupKey, int, int, int, bool, bytes], StageBounds] = field(
         default_factory=dict
     )
-    where: dict[tuple[GroupKey, int, int, int, bool, int, int], StageBounds] = field(
-        default_factory=dict
-    )
+    where: dict[CutKey, tuple[StageBounds, ...]] = field(default_factory=dict)
     messages: dict[tuple[int, bool], Messages] = field(default_factory=dict)
 
     @property
@@ -221,12 +231,14 @@ class Searcher:
 
         The latter is left out where weights of one plan are summed along several dimensions.
         """
-        if not (self._knows_cut(i) and self._knows_order(i)):
+        known = self._knows_cut(i) and self._knows_order(i)
+        cuts = self._cuts(group, i) if known else ()
+        if not cuts:
             time_s, energy_j, _ = self._coarse(group, i)
             return Bound(time_s, energy_j, self.memory_bytes(group, i))
-        cut, shares, m = self._cut(group, i), self._shares(i), int(self.space.micro_batches[i])
+        shares, m = self._shares(i), int(self.space.micro_batches[i])
         if not (wired and self._knows_sums(i)):
-            return cut.bound(m, shares, None)
+            return least_bound(cut.bound(m, shares, None) for cut in cuts)
         plan, between = self.space.plan(i), self.groups.between
 
         def time_of(op: str, along: str, size_bytes: float) -> float:
@@ -235,7 +247,7 @@ class Searcher:
             return between.time_s(op, ranks, apart, size_bytes, plan)
 
         alone = not between.folds(plan)
-        return cut.bound(m, shares, time_of, alone=alone)
+        return least_bound(cut.bound(m, shares, time_of, alone=alone) for cut in cuts)
 
     def memory_bytes(self, group: PlanClass, i: int) -> float:
         """Return the least bytes of the fullest rank of a plan, its stages known.
@@ -245,10 +257,12 @@ class Searcher:
         if not self._knows_cut(i):
             return self._coarse(group, i)[2]
         try:
-            cut = self._cut(group, i)
+            cuts = self._cuts(group, i)
         except RidgelineError:  # of these ops there are fewer layers than stages
             return float("inf")
-        return cut.memory_bytes(int(self.space.micro_batches[i]), self._shares(i))
+        m, shares = int(self.space.micro_batches[i]), self._shares(i)
+        known = [cut.memory_bytes(m, shares) for cut in cuts]
+        return min(known) if known else self._coarse(group, i)[2]
 
     def _coarse(self, group: PlanClass, i: int) -> tuple[float, float, float]:
         """Return the screen's bounds of one plan."""
@@ -259,6 +273,12 @@ class Searcher:
 
     def _knows_cut(self, i: int) -> bool:
         return self.runs.knows_cuts or bool(self.space.pipeline[i] == 1)
+
+    def _cut_key(self, i: int) -> CutKey:
+        """Return by what a plan is cut."""
+        s, unlike = self.space, bool(self.folded[i] or self.in_slices[i])
+        of = self.key(i), int(s.schedule[i]), int(s.pipeline[i]), int(s.chunks[i])
+        return (*of, unlike, int(s.micro_batches[i]), int(s.sharding[i]))
 
     def _knows_order(self, i: int) -> bool:
         """Whether the blocks of a stage are played one after the other."""
@@ -281,25 +301,29 @@ class Searcher:
             keeps=self.runs.keeps_sums,
         )  # fmt: skip
 
-    def _cut(self, group: PlanClass, i: int) -> StageBounds:
-        key, s = self.key(i), self.space
-        unlike = bool(self.folded[i] or self.in_slices[i])
-        m, zero = int(s.micro_batches[i]), int(s.sharding[i])
-        of = (key, int(s.schedule[i]), int(s.pipeline[i]), int(s.chunks[i]), unlike)
-        if (*of, m, zero) not in self.where:
-            plan = self.runs.resolved(s.plan(i)) if unlike else s.plan(i)
-            between = self.groups.between
-            pace = between.pace(plan, self.runs.stack) if self.runs.cut == "even" else None
-            where = group.cut(plan.pipeline * plan.virtual_stages, pace)
-            cut = (*of, where.tobytes())
-            if cut not in self.cuts:
-                known = self.messages.setdefault((plan.pipeline, between.folds(plan)), {})
-                sends = PlanSends(self.groups, plan, key, known)
-                self.cuts[cut] = staged(
-                    group, plan.schedule, plan.pipeline, plan.virtual_stages, sends, where
-                )
-            self.where[*of, m, zero] = self.cuts[cut]
-        return self.where[*of, m, zero]
+    def _cuts(self, group: PlanClass, i: int) -> tuple[StageBounds, ...]:
+        """Return the stages of every cut that the step may be of; none where they are not known."""
+        known = self._cut_key(i)
+        if known not in self.where:
+            plan = self.space.plan(i)
+            plan = self.runs.resolved(plan) if self.folded[i] or self.in_slices[i] else plan
+            parts = plan.pipeline * plan.virtual_stages
+            folds = self.groups.between.folds(plan)
+            sent = self.messages.setdefault((plan.pipeline, folds), {})
+            sends = PlanSends(self.groups, plan, self.key(i), sent)
+            found = []
+            for where in group.cuts(parts, self._pace(plan)):
+                cut = (*known[:-2], where.tobytes())
+                if cut not in self.cuts:
+                    of = group, plan.schedule, plan.pipeline, plan.virtual_stages
+                    self.cuts[cut] = staged(*of, sends, where)
+                found.append(self.cuts[cut])
+            self.where[known] = tuple(found)
+        return self.where[known]
+
+    def _pace(self, plan: Plan) -> Pace | None:
+        """Return what a plan's pipeline is cut by; None where messages do not matter."""
+        return self.groups.between.pace(plan, self.runs.stack) if self.runs.cut == "even" else None
 
 
 @dataclass(frozen=True)

@@ -83,7 +83,7 @@ def reference_amount(benchmark: str, batch: int, unit: str) -> float | None:
     """Return how much MLPerf's reference runs needed at a batch, by the law above, or None."""
     points = [
         point
-        for (name, _, counted), known in _data().items()
+        for (name, _, counted), known in known_points().items()
         for point in known
         if (name, counted, point.kind) == (benchmark, unit, _REFERENCE)
     ]
@@ -101,7 +101,7 @@ def is_another_unit(amount: float, typical: float) -> bool:
 def _one(row: MeasuredRow) -> Outcome:
     row.check()
     key, point = _key(row), _point(row)
-    points = _data().get(key, ())
+    points = known_points().get(key, ())
     if points and not _near(point, points):
         raise RidgelineError("its number is not of the unit of other rows of the task")
     known = [p for p in points if p.kind != point.kind or p.batch != point.batch]
@@ -138,8 +138,8 @@ def _key(row: MeasuredRow) -> tuple[str, str, str]:
 
 
 @cache
-def _data() -> Mapping[tuple[str, str, str], tuple[ConvergencePoint, ...]]:
-    """All points that ship, by task, target and unit."""
+def known_points() -> Mapping[tuple[str, str, str], tuple[ConvergencePoint, ...]]:
+    """Return all points that ship, by task, target and unit."""
     path = Path(str(resources.files("ridgeline.study.validate").joinpath("data", SHIPPED)))
     found: dict[tuple[str, str, str], list[ConvergencePoint]] = {}
     for row in read_rows(path):

@@ -66,6 +66,17 @@ def plan(args: Arguments) -> None:
     _optimizer_state(args)
 
 
+def _optimizer_offload(args: Arguments) -> None:
+    """Read the share of weights that the host updates."""
+    there = [
+        args.flag(name, "plan.optimizer_offload")
+        for name in ("optimizer_cpu_offload", "cpu_optimizer")
+    ]
+    fraction = args.number("optimizer_offload_fraction", "plan.optimizer_offload={}")
+    if any(there):
+        args.draft.plan["optimizer_offload"] = 1.0 if fraction is None else fraction
+
+
 def _optimizer_state(args: Arguments) -> None:
     """Read the format of the moments, which Megatron-Core has for the precision-aware optimizer."""
     aware = args.flag("use_precision_aware_optimizer", "plan.optimizer_state")
@@ -310,10 +321,11 @@ def _offload(args: Arguments) -> None:
         args.ignore(
             "cpu_offloading_activations", "cpu_offloading_weights", became="plan.offload=all"
         )
-    for name in ("optimizer_cpu_offload", "cpu_optimizer", "offload_optimizer_states"):
-        args.unmodelled(
-            name, "optimizer state in the host's memory is not modelled: here it is on the device"
-        )
+    _optimizer_offload(args)
+    args.unmodelled(
+        "offload_optimizer_states",
+        "optimizer state that waits in the host's memory is not modelled: here it is on the device",
+    )
     args.unmodelled(
         "fine_grained_activation_offloading",
         "activations of parts of a block in the host's memory are not modelled: on the device here",

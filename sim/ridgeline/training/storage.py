@@ -1,0 +1,164 @@
+"""Checkpoint storage: what a checkpoint holds, and how long its save and its reading take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from ridgeline import units
+from ridgeline.config import FieldError, Strict
+from ridgeline.errors import ConfigError
+from ridgeline.hardware.sourced import Count
+from ridgeline.network.cluster_topology import from_cluster
+from ridgeline.parallel.checkpointing.offload import host_link
+from ridgeline.report.result import Result
+from ridgeline.workload.graph import Role
+
+Mode = Literal["synchronous", "asynchronous", "in-memory"]
+
+
+class CheckpointPolicy(Strict):
+    """When a run saves, where to, and what of that stops the training."""
+
+    every: Literal["young", "daly"] | units.Seconds | Count = Field(
+        default="daly", union_mode="left_to_right"
+    )
+    """"young" or "daly": the interval that is best by that formula; a time of training; or a
+    number of steps."""
+    mode: Mode = "synchronous"
+    """"synchronous": training waits for the write; "asynchronous": it waits for the copy to host
+    memory, and the write runs beside the steps; "in-memory": the copy goes to the host memory of
+    another node, which a restart reads (Wang et al., GEMINI, SOSP 2023)."""
+    size: units.Bytes | None = None
+    """Of one checkpoint; by default weights and optimizer state of the whole model."""
+    write: units.BytesPerSecond | None = None
+    """Rate of the storage for the whole job."""
+    read: units.BytesPerSecond | None = None
+    """Of reading; by default as fast as writing."""
+    save_time: units.Seconds | None = None
+    """Instead of rates: how long a save takes, as measured."""
+    restore_time: units.Seconds | None = None
+    """Instead of rates: how long a restart reads, as measured."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> CheckpointPolicy:
+        if self.save_time is not None and self.write is not None:
+            raise FieldError("give save_time or write, not both", "save_time")
+        return self
+
+
+@dataclass(frozen=True)
+class CheckpointTimes:
+    """Times of one checkpoint.
+
+    Attributes
+    ----------
+    size_bytes
+        Of the whole model.
+    stall_s
+        How long a save stops the training.
+    write_s
+        From the start of a save until the checkpoint can be read.
+    restore_s
+        Reading it.
+    """
+
+    size_bytes: float
+    stall_s: float
+    write_s: float
+    restore_s: float
+
+
+_SAVED = (Role.WEIGHT, Role.STATE, Role.BUFFER)
+
+
+def state_bytes(result: Result) -> float:
+    """Return weights, running statistics and optimizer state of the whole model, each once.
+
+    Of mixed precision these are fp32 masters and states: the 16-bit copies are made of the masters
+    when training resumes.
+    """
+    tensors = result.details.graph.tensors.values()
+    return float(sum(tensor.bytes for tensor in tensors if tensor.role in _SAVED))
+
+
+def checkpoint_times(
+    policy: CheckpointPolicy, result: Result, file: str | None = None
+) -> CheckpointTimes:
+    """Return what one checkpoint of a step's model takes.
+
+    A copy to host memory passes the link between each device and its host, all devices beside each
+    other; a copy to another node's memory passes the nodes' network adapters.
+
+    Raises
+    ------
+    ConfigError
+        If the policy states neither times nor rates, or the machine lacks the path that it names.
+    """
+    cluster = result.details.cluster
+    size = state_bytes(result) if policy.size is None else policy.size
+    devices = result.details.plan.devices
+    nodes = -(-devices // cluster.nodes.count)
+    if policy.save_time is not None:
+        write_s = policy.save_time
+    elif policy.write is not None:
+        write_s = size / policy.write
+    elif policy.mode == "in-memory":
+        write_s = 0.0
+    else:
+        write_s = size / _storage_rate(result, nodes, file)
+    stall_s = write_s
+    if policy.mode != "synchronous":
+        stall_s = size / devices / _host_rate(result)
+    if policy.mode == "in-memory":
+        copied_s = stall_s + size / nodes / _adapter_rate(result, file)
+    if policy.restore_time is not None:
+        restore_s = policy.restore_time
+    elif policy.mode == "in-memory":
+        restore_s = copied_s
+    elif policy.read is not None:
+        restore_s = size / policy.read
+    else:
+        restore_s = write_s
+    return CheckpointTimes(
+        size_bytes=size,
+        stall_s=min(stall_s, write_s) if policy.mode == "asynchronous" else stall_s,
+        write_s=copied_s if policy.mode == "in-memory" else write_s,
+        restore_s=restore_s,
+    )
+
+
+def _storage_rate(result: Result, nodes: int, file: str | None) -> float:
+    """Rate of the machine's own storage: the cluster's, else the disks of all nodes in use."""
+    cluster = result.details.cluster
+    if cluster.storage is not None:
+        return cluster.storage.bandwidth.value
+    disks = cluster.nodes.host.storage
+    if disks is None:
+        raise ConfigError(
+            f"{cluster.name} states no storage: give checkpoint.write (a rate such as 40 GB/s), "
+            "or checkpoint.save_time",
+            file=file,
+            field="checkpoint.write",
+        )
+    return nodes * disks.value
+
+
+def _host_rate(result: Result) -> float:
+    """Rate from a device to the memory of its host."""
+    return host_link(from_cluster(result.details.cluster, 1)).bytes_per_s
+
+
+def _adapter_rate(result: Result, file: str | None) -> float:
+    """Rate at which one node sends by all its network adapters."""
+    cluster = result.details.cluster
+    if cluster.fabric is None:
+        raise ConfigError(
+            f"{cluster.name} has one node: no other memory to copy checkpoints to",
+            file=file,
+            field="checkpoint.mode",
+        )
+    link = cluster.link_types[cluster.fabric.link]
+    return len(cluster.nodes.nics) * link.bandwidth.value * link.achievable.value

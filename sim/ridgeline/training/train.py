@@ -1,0 +1,438 @@
+"""Whole runs: from a run file to time, energy, cost and carbon at its target, over seeds.
+
+A step is simulated once per distinct configuration; everything else is events (`training_loop`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.report.power import device_power_w, idle_node_power, node_power
+from ridgeline.report.result import Result
+from ridgeline.study.parallel_run import mapped
+from ridgeline.study.point import Point
+from ridgeline.study.validate.convergence import ConvergencePoint
+from ridgeline.training.checkpoint_interval import daly_interval_s, young_interval_s
+from ridgeline.training.compressed_step import compressed_step_s
+from ridgeline.training.failures import FailureCause, between_failures_s
+from ridgeline.training.final_accuracy import epochs_to_accuracy
+from ridgeline.training.footprint import RunFootprint, RunPower, footprint
+from ridgeline.training.input_epochs import read_by_epoch
+from ridgeline.training.local_steps import local_round
+from ridgeline.training.run_file import Quality, RunFile, RunPhase, point_of, read_run
+from ridgeline.training.scaling_law import scaling_law
+from ridgeline.training.statistical_efficiency import (
+    TrainingAmount,
+    amount_at,
+    training_amount,
+)
+from ridgeline.training.steps import StepPhase, StepTimes, ramp_steps
+from ridgeline.training.storage import CheckpointTimes, checkpoint_times
+from ridgeline.training.training_loop import RunSpan, TrainingLoop
+from ridgeline.training.training_result import RunOutcome, TrainingResult
+from ridgeline.workload.dataset import load_dataset
+
+MOST_SEEDS = 10_000
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """Everything that a run's events follow from.
+
+    Attributes
+    ----------
+    saving
+        Times of a checkpoint, and steps between two.
+    amount
+        What the target's quality takes, where it stands for an amount.
+    notes
+        What was assumed, for people.
+    """
+
+    run: RunFile
+    steps: StepTimes
+    nodes: int
+    devices: int
+    workers: int
+    saving: tuple[CheckpointTimes, int] | None
+    power: RunPower
+    pue: float
+    amount: TrainingAmount | None
+    notes: tuple[str, ...]
+
+
+def train(
+    run: RunFile | str | Path,
+    *,
+    seeds: int = 1,
+    processes: int = 1,
+    cluster_address: str | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> TrainingResult:
+    """Simulate a whole training run to its target.
+
+    Parameters
+    ----------
+    run
+        A run file (docs/training.md), or its path.
+    seeds
+        Runs with other chances: seed, seed + 1 and so on.
+    processes
+        On this machine, that share the seeds.
+    cluster_address
+        Of a Dask scheduler, whose workers share them instead; the answer is the same.
+    overrides
+        Fields of the file that are replaced, by dotted path.
+
+    Raises
+    ------
+    RidgelineError
+        If the file has a mistake, or the target lies outside of what was measured.
+    """
+    if not 1 <= seeds <= MOST_SEEDS:
+        raise ConfigError(f"must be from 1 to {MOST_SEEDS}, found {seeds}", field="seeds")
+    file = None if isinstance(run, RunFile) else str(run)
+    described = run if isinstance(run, RunFile) else read_run(run, overrides)
+    facts, step = run_facts(described, file)
+    first = facts.run.seed
+    played = mapped(partial(_play, facts), range(first, first + seeds), processes, cluster_address)
+    return TrainingResult(
+        name=facts.run.name,
+        model=step.details.model.name,
+        cluster=step.details.cluster.name,
+        plan=str(step.details.plan),
+        software=step.details.plan.stack.name,
+        devices=facts.devices,
+        nodes=facts.nodes,
+        steps=facts.steps.count,
+        step_time_s=facts.steps.time_s,
+        samples_per_s=step.details.plan.global_batch / facts.steps.time_s,
+        undisturbed_s=facts.steps.undisturbed_s,
+        between_failures_s=between_failures_s(_stopping(facts.run), facts.nodes),
+        checkpoint=None if facts.saving is None else facts.saving[0],
+        steps_between_saves=None if facts.saving is None else facts.saving[1],
+        amount=facts.amount,
+        tuning_runs=facts.run.tuning_runs,
+        outcomes=tuple(outcome for outcome, _ in played),
+        spans=played[0][1],
+        notes=facts.notes,
+    )
+
+
+def run_facts(run: RunFile, file: str | None = None) -> tuple[RunFacts, Result]:
+    """Simulate the steps of a run, and find how many there are and when it saves.
+
+    Raises
+    ------
+    RidgelineError
+        If the file has a mistake, or the target lies outside of what was measured.
+    """
+    notes: list[str] = []
+    amount: TrainingAmount | None = None
+    if run.target.phases:
+        steps = [point_of(run, phase).simulate(run.dataset or None) for phase in run.target.phases]
+        times = StepTimes(
+            tuple(
+                StepPhase(
+                    _phase_steps(run, phase, step, file),
+                    step.step_time_s,
+                    step.time_s.get("input", 0.0),
+                )
+                for phase, step in zip(run.target.phases, steps, strict=True)
+            )
+        )
+        step = max(steps, key=lambda of: of.details.plan.devices)
+    else:
+        point = point_of(run)
+        step = point.simulate(run.dataset or None)
+        phase = StepPhase(1, *_step_time(run, point, step, notes, file))
+        amount, count = _steps(run, step, file)
+        phase = replace(phase, count=count)
+        times = StepTimes((phase,) if run.ramp is None else _ramped(run, point, step, phase, file))
+    plan, cluster = step.details.plan, step.details.cluster
+    if run.input is not None:
+        times = read_by_epoch(times, run.input, load_dataset(run.dataset), plan.global_batch)
+    nodes = len(cluster.nodes_of(plan.devices))
+    facts = RunFacts(
+        run=run,
+        steps=times,
+        nodes=nodes,
+        devices=plan.devices,
+        workers=plan.data,
+        saving=_saving(run, step, times, nodes, file),
+        power=_power(run, step, nodes, notes),
+        pue=cluster.pue.value if run.facility.pue is None else run.facility.pue,
+        amount=amount,
+        notes=tuple(notes),
+    )
+    _check(facts, file)
+    return facts, step
+
+
+def _step_time(
+    run: RunFile, point: Point, step: Result, notes: list[str], file: str | None
+) -> tuple[float, float]:
+    """Return the time of a step, simulated or with what is known, and its wait for input."""
+    simulated_s = step.step_time_s
+    source = run.step.source or "no source"
+    if run.step.time is not None:
+        notes.append(
+            f"a step takes {run.step.time:.4g} s as stated ({source}); simulated: "
+            f"{simulated_s:.4g} s"
+        )
+        return run.step.time, 0.0
+    input_s = step.time_s.get("input", 0.0)
+    if run.local_steps is not None:
+        local = local_round(point, step, run.local_steps, file)
+        notes.append(
+            f"local steps: {local.step_s:.4g} s each, an exchange of {local.exchange_s:.4g} s "
+            f"once in {local.steps:,}; {local.sent_bytes / 1e9:.4g} GB a replica and exchange"
+        )
+        return local.mean_step_s, 0.0
+    if run.gradients is not None:
+        whole_s = simulated_s
+        simulated_s = compressed_step_s(point, step, run.gradients, file)
+        notes.append(
+            f"gradients by {run.gradients.compression}: a step of {whole_s:.4g} s takes "
+            f"{simulated_s:.4g} s"
+        )
+    if run.step.one_device is None:
+        return simulated_s, min(input_s, simulated_s)
+    plan = step.details.plan
+    if plan.devices != plan.data:
+        raise ConfigError(
+            "a rate of one device is of data-parallel plans alone; give step.time",
+            file=file,
+            field="step.one_device",
+        )
+    share = plan.global_batch // plan.data
+    one = replace(point, plan={**point.plan, "data": 1, "global_batch": share}).simulate()
+    stated_s = share / run.step.one_device
+    notes.append(
+        f"one device trains {run.step.one_device:.4g} samples a second as stated ({source}); "
+        f"simulated: {share / one.step_time_s:.4g}"
+    )
+    return stated_s + max(0.0, simulated_s - one.step_time_s), input_s
+
+
+def _steps(run: RunFile, step: Result, file: str | None) -> tuple[TrainingAmount | None, int]:
+    """Return the steps to a target, and the measured amount that they rest on."""
+    target, batch = run.target, step.details.plan.global_batch
+    if target.steps is not None:
+        return None, target.steps
+    amount: TrainingAmount | None = None
+    count, unit = 0.0, ""
+    for unit in ("samples", "tokens", "epochs"):
+        if (given := getattr(target, unit)) is not None:
+            count = float(given)
+            break
+    else:
+        if target.quality is not None:
+            amount = _amount(target.quality, batch)
+            count, unit = amount.amount, amount.unit
+        elif (of := target.accuracy) is not None:
+            reached = epochs_to_accuracy(of.network, of.recipe, batch, of.top1)
+            count, unit = float(reached.epochs), "epochs"
+        else:
+            assert target.loss is not None  # one of them is given
+            parameters = float(step.details.graph.parameters)
+            count = scaling_law(target.loss.law).tokens_to(target.loss.loss, parameters)
+            unit = "tokens"
+    if unit == "steps":
+        return amount, math.ceil(count)
+    if unit == "tokens":
+        tokens = step.details.graph.tokens_per_sample
+        if not tokens:
+            raise ConfigError(
+                f"{step.details.model.name} has no tokens: give samples, epochs or steps",
+                file=file, field="target",
+            )  # fmt: skip
+        count /= tokens
+    if unit == "epochs":
+        count *= _epoch_samples(run, file)
+    return amount, max(1, math.ceil(count / batch))
+
+
+def _amount(quality: Quality, batch: int) -> TrainingAmount:
+    if quality.points:
+        points = [ConvergencePoint("stated", of.batch, of.amount) for of in quality.points]
+        task = f"{quality.benchmark} to {quality.target}"
+        return amount_at(points, quality.unit or "epochs", batch, task)
+    return training_amount(quality.benchmark, quality.target, quality.unit, batch)
+
+
+def _epoch_samples(run: RunFile, file: str | None) -> int:
+    if run.dataset_samples is not None:
+        return run.dataset_samples
+    if run.dataset:
+        dataset = load_dataset(run.dataset)
+        if dataset.samples is not None:
+            return dataset.samples.value
+    raise ConfigError(
+        "an epoch needs the samples of the data set: give dataset_samples, or a dataset that "
+        "states them",
+        file=file,
+        field="dataset_samples",
+    )
+
+
+def _phase_steps(run: RunFile, phase: RunPhase, step: Result, file: str | None) -> int:
+    """Return the steps of a phase."""
+    if phase.steps is not None:
+        return phase.steps
+    samples = phase.samples
+    if samples is None:
+        assert phase.epochs is not None  # one of the three is given
+        samples = phase.epochs * _epoch_samples(run, file)
+    return max(1, round(samples / step.details.plan.global_batch))
+
+
+def _ramped(
+    run: RunFile, point: Point, step: Result, phase: StepPhase, file: str | None
+) -> tuple[StepPhase, ...]:
+    """Return the phase in which the batch grows, and the rest of the steps.
+
+    Targets in steps count those of the ramp, too; of others, the samples of the ramp count.
+    """
+    ramp, batch = run.ramp, step.details.plan.global_batch
+    assert ramp is not None
+    if ramp.start >= batch:
+        raise ConfigError(
+            f"a ramp starts below the batch of {batch:,}; found {ramp.start:,}",
+            file=file,
+            field="ramp.start",
+        )
+    small = replace(point, plan={**point.plan, "global_batch": ramp.start}).simulate(
+        run.dataset or None
+    )
+    scale = phase.time_s / step.step_time_s  # of a stated time
+    growing = ramp_steps(ramp.start, batch, ramp.samples)
+    spared = growing if run.target.steps is not None else round(ramp.samples / batch)
+    if spared >= phase.count:
+        raise ConfigError(
+            f"the ramp takes {growing:,} steps, and the run ends before it does",
+            file=file,
+            field="ramp.samples",
+        )
+    first_s = small.step_time_s * scale
+    grows = replace(
+        phase,
+        count=growing,
+        first_time_s=first_s,
+        first_input_s=min(small.time_s.get("input", 0.0), first_s),
+        start_share=ramp.start / batch,
+    )
+    return grows, replace(phase, count=phase.count - spared)
+
+
+def _saving(
+    run: RunFile, step: Result, times: StepTimes, nodes: int, file: str | None
+) -> tuple[CheckpointTimes, int] | None:
+    """Return the times of a checkpoint, and the steps between two."""
+    if run.checkpoint is None:
+        return None
+    saved = checkpoint_times(run.checkpoint, step, file)
+    every = run.checkpoint.every
+    if isinstance(every, int):
+        return saved, every
+    if isinstance(every, str):
+        between_s = between_failures_s(_stopping(run), nodes)
+        if between_s == math.inf:
+            raise ConfigError(
+                f"{every} needs failures that stop the job; give a time or steps",
+                file=file,
+                field="checkpoint.every",
+            )
+        best = young_interval_s if every == "young" else daly_interval_s
+        # A write that runs beside the steps ends before the next one begins.
+        work_s = max(best(saved.stall_s, between_s), saved.write_s)
+    else:
+        work_s = every
+    return saved, max(1, round(work_s / times.time_s))
+
+
+def _stopping(run: RunFile) -> list[FailureCause]:
+    return [cause for cause in run.failures.values() if cause.effect == "stop"]
+
+
+def _power(run: RunFile, step: Result, nodes: int, notes: list[str]) -> RunPower:
+    """Return the power of the nodes; of machines that state no parts, of their devices alone."""
+    node = step.details.cluster.nodes
+    try:
+        busy_w, idle_w = node_power(step).wall_w, idle_node_power(node).wall_w
+    except RidgelineError:
+        busy_w = node.count * device_power_w(step)
+        idle_w = node.count * node.devices.idle_power.value
+        notes.append(f"{node.name} states no parts: energy is that of the devices alone")
+    if run.step.node_power is not None:
+        busy_w = run.step.node_power
+    return RunPower(nodes * busy_w, nodes * idle_w, run.recovery.spares * idle_w)
+
+
+def _check(facts: RunFacts, file: str | None) -> None:
+    """Refuse a run that never ends."""
+    backups = facts.run.stragglers.backup_workers
+    if backups >= facts.workers:
+        raise ConfigError(
+            f"{backups} backup workers of {facts.workers} replicas: a step needs one more",
+            file=file,
+            field="stragglers.backup_workers",
+        )
+    mean_s = between_failures_s(_stopping(facts.run), facts.nodes)
+    unsaved_s = facts.steps.undisturbed_s
+    restart_s = facts.run.recovery.detection + facts.run.recovery.restart
+    if facts.saving is not None:
+        times, every = facts.saving
+        unsaved_s = min(unsaved_s, every * facts.steps.time_s + times.write_s)
+        restart_s += times.restore_s
+    if (unsaved_s + restart_s) / mean_s > _MOST_TRIES:
+        raise ConfigError(
+            f"{unsaved_s:.4g} s of work between saves, {restart_s:.4g} s to start again, and a "
+            f"failure every {mean_s:.4g} s: the run would not get on",
+            file=file,
+            field="checkpoint",
+        )
+
+
+_MOST_TRIES = 12.0
+"""Exponent of the tries that a stretch of work takes, exp(work / between failures): 160,000."""
+
+
+def _play(facts: RunFacts, seed: int) -> tuple[RunOutcome, tuple[RunSpan, ...]]:
+    """Play one run."""
+    loop = TrainingLoop(
+        facts.run,
+        facts.steps,
+        nodes=facts.nodes,
+        workers=facts.workers,
+        saving=facts.saving,
+        seed=seed,
+    )
+    loop.play()
+    causes: Mapping[str, int] = Counter(failure.cause for failure in loop.failures)
+    took: RunFootprint = footprint(
+        loop.spans,
+        facts.power,
+        facts.run.facility,
+        pue=facts.pue,
+        devices=facts.devices,
+        wall_s=loop.wall_s,
+    )
+    outcome = RunOutcome(
+        seed=seed,
+        wall_s=loop.wall_s,
+        time_s=loop.account.ordered(),
+        failures={name: causes.get(name, 0) for name in facts.run.failures},
+        restarts=loop.restarts,
+        saves=loop.saves,
+        lost_steps=loop.lost_steps,
+        footprint=took,
+    )
+    return outcome, tuple(loop.spans)
