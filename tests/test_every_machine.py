@@ -13,7 +13,7 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.cost import EXCHANGE, op_energy_j
 from ridgeline.kernels.pricing import price
-from ridgeline.parallel.plan.default_precision import default_precision
+from ridgeline.parallel.plan.default_precision import default_precision, unasked_notes
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.simulation import simulate
 from ridgeline.workload.files import load_model
@@ -51,6 +51,33 @@ def test_the_widest_format_is_taken_where_there_is_no_other(device: str, precisi
     assert result.details.plan.precision == precision
     is_said = any("precision" in note and precision in note for note in result.manifest["notes"])
     assert is_said == (precision != "fp32")
+
+
+def test_a_slow_default_is_said_on_every_machine() -> None:
+    """A note exactly where arrays lack the default's format and a vector unit multiplies it."""
+    said = {}
+    for name in catalog.names("devices"):
+        device = load_device(name)
+        arrays = [e for e in device.engines.values() if e.array or e.grid or e.spatial]
+        arrays = [engine for engine in arrays if "matrix" in engine.runs]
+        precision = default_precision("fp32", device)
+        notes = unasked_notes(precision, device)
+        if notes:
+            formats = {format_ for engine in arrays for format_ in engine.rates}
+            assert precision == "fp32"
+            assert "fp32" not in formats
+            assert any(f"--precision {f}" in notes[0] for f in ("bf16-mixed", "fp16-mixed"))
+        said[name] = bool(notes)
+        assert not unasked_notes("bf16-mixed", device) or "bf16" not in {
+            f for engine in arrays for f in engine.rates
+        }
+    assert said["tpu-v3"]
+    assert said["trainium2"]
+    assert not said["v100-sxm2-16gb"]
+    assert not said["lap-sp"]
+    for precision, noted in ((None, True), ("bf16-mixed", False)):
+        result = simulate("mlp", "tpu-v3", Plan(global_batch=4, precision=precision))
+        assert any("nobody chose" in note for note in result.manifest["notes"]) == noted
 
 
 def test_a_network_of_16_bits_is_not_changed_on_a_machine_with_fp32() -> None:

@@ -21,7 +21,7 @@ from ridgeline.network.resolve import load_cluster
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.lower import Lowered, lower
 from ridgeline.parallel.partition.pipeline_partition import Cut
-from ridgeline.parallel.plan.default_precision import default_precision
+from ridgeline.parallel.plan.default_precision import default_precision, unasked_notes
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.plan.programmed import programmed
 from ridgeline.parallel.plan.resolved import ResolvedPlan, resolved
@@ -156,7 +156,8 @@ def simulate(
     stack, chosen_by = choose_stack(software, model, cluster, plan)
     run = resolved(plan, stack, cluster, model)
     precision = run.precision or default_precision(model.network.precision, cluster.device)
-    run = run.model_copy(update={"precision": precision})
+    unasked = [] if run.precision else unasked_notes(precision, cluster.device)
+    run = run.model_copy(update={"precision": precision, "notes": (*run.notes, *unasked)})
 
     def played(run: ResolvedPlan) -> Result:
         return _played(model, cluster, run, chosen_by, fold=fold, reference=reference)

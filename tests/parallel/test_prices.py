@@ -48,7 +48,7 @@ def test_ops_of_other_graphs_are_looked_at_by_what_they_read_there(
         patch.setattr(op_signature, "_MOST", most)
         for which, times, every in drawn:
             other = with_other_shapes(GRAPHS[which], times, every)
-            found = op_signature.alike(other.ops, other, [None] * len(other.ops))
+            found = op_signature.op_signatures(other.ops, other, [None] * len(other.ops))
             for op, kind in zip(other.ops, found, strict=True):
                 alone = op_signature.described(op, other)
                 assert kind == alone

@@ -29,6 +29,7 @@ from ridgeline.hardware.device import Device, MemoryLevel
 from ridgeline.kernels.broadcast_grid import Ring, unheld_share
 from ridgeline.kernels.cost import OperandBytes
 from ridgeline.kernels.traffic import is_private
+from ridgeline.workload.fused_op import FUSED_LAYERS
 from ridgeline.workload.graph import Graph, Op, Pass, Role, Same
 from ridgeline.workload.liveness import STATIC_ROLES, lifetimes, storages
 
@@ -138,6 +139,8 @@ def residence(graph: Graph, device: Device, staying: Staying = NONE_STAY) -> Res
     rooms = rooms_of(device)
     if not rooms:
         return Residence({}, {})
+    if is_settled(graph):
+        return Residence({id(op): op.found for op in graph.ops if op.found is not None}, {})
     if staying.share:
         found = _with_staying(Same(graph), rooms, staying)
         if found is None:
@@ -147,6 +150,11 @@ def residence(graph: Graph, device: Device, staying: Staying = NONE_STAY) -> Res
     sizes = tuple(accumulate((size for _, size in rooms), max))
     weights = any("b" in device.memory[name].holds for name, _ in rooms)
     return Residence(_residence(Same(graph), sizes, on_host(device), weights), {})
+
+
+def is_settled(graph: Graph) -> bool:
+    """Tell whether a schedule of the whole step says where ops find their operands."""
+    return any(op.found is not None or op.kind == FUSED_LAYERS for op in graph.ops)
 
 
 def last_touched(graph: Graph, device: Device) -> list[list[int]]:
@@ -184,6 +192,8 @@ def nearest_found(ops: Sequence[Op], graph: Graph, device: Device) -> list[Found
 def can_stay(graph: Graph, device: Device, staying: Staying) -> bool:
     """Tell whether a device can let so many weights of a graph stay: software fills a level."""
     if on_host(device) or _ring_of(device) is not None or not _is_filled(device):
+        return False
+    if is_settled(graph):
         return False
     rooms = rooms_of(device)
     weights = any("b" in device.memory[name].holds for name, _ in rooms)

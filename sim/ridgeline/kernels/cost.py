@@ -102,6 +102,8 @@ class OpCost:
     saved_j
         Component of the energy -> joules by which its events take less than by the energy table,
         since clock and voltage are below full ones under a power limit (`clock`).
+    parts
+        Of fused layers: the events of each of them, without its time (`fusion.fused_cost`).
     """
 
     latency_s: float
@@ -124,6 +126,7 @@ class OpCost:
     tile: TileChoice | None = None
     kept_bytes: Mapping[str, float] = field(default_factory=dict)
     saved_j: Mapping[str, float] = field(default_factory=dict)
+    parts: tuple[OpCost, ...] = ()
 
     def times(self, count: int) -> OpCost:
         """Return the price of so many equal ops, one after the other."""
@@ -143,6 +146,7 @@ class OpCost:
             latency_parts=self.latency_parts and self.latency_parts.times(count),
             kept_bytes=all_of(dict(self.kept_bytes)),
             saved_j=all_of(dict(self.saved_j)),
+            parts=tuple(part.times(count) for part in self.parts),
         )
 
     @property

@@ -17,6 +17,7 @@ from ridgeline.kernels.traffic import (
     streamed_bytes,
 )
 from ridgeline.workload.formats import find
+from ridgeline.workload.fused_op import FUSED_LAYERS, FusedOp
 from ridgeline.workload.graph import PIECES, WITHIN, Gemm, Graph, Op, Tensor, is_generated
 
 Key = tuple[object, ...]
@@ -163,6 +164,8 @@ def described(op: Op, graph: Graph, found: Found | None = None) -> OpSignature:
 def _priced_by(op: Op, graph: Graph, found: Found | None) -> tuple[Key, int]:
     """Return all that the price of an op depends on, and the bytes that it streams."""
     moved = streamed_bytes(op, graph)
+    if isinstance(op, FusedOp):
+        return _layers_priced_by(op), moved
     if op.loops is None and found is None:
         # Kernels are measured by kind, pass and rule.
         rule = None
@@ -185,6 +188,20 @@ def _priced_by(op: Op, graph: Graph, found: Found | None) -> tuple[Key, int]:
         tuple(_look(tensors[n]) for n in op.outputs),
     )
     return looked, moved
+
+
+def _layers_priced_by(op: FusedOp) -> Key:
+    """Return all that the price of fused layers depends on."""
+    assert op.layers is not None
+    graph, number = op.layers.graph, dict[str, int]()
+    layers = []
+    for one in op.parts:
+        names = (*one.inputs, *one.outputs)
+        operands = tuple(number.setdefault(name, len(number)) for name in names)
+        layers.append((_priced_by(one, graph, ())[0], operands, one.kernels))
+    roles = tuple(graph.tensors[name].role for name in number)
+    results = tuple(at for name, at in number.items() if name in op.results)
+    return FUSED_LAYERS, op.how, graph.batch, tuple(layers), roles, results
 
 
 def operands_of(op: Op, graph: Graph, device: Device, accumulate: str) -> Operands:

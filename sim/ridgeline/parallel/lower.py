@@ -43,6 +43,7 @@ from ridgeline.parallel.emit.host_launches import HostEmitter
 from ridgeline.parallel.emit.rank_group import COLLECTIVE
 from ridgeline.parallel.emit.step_emitter import StepEmitter
 from ridgeline.parallel.emit.step_template import StepTemplate, Subject, draft_of
+from ridgeline.parallel.fused_layers import with_fused_layers
 from ridgeline.parallel.memory.communicators import with_communicators
 from ridgeline.parallel.op_pricer import OpenRows, OpPricer
 from ridgeline.parallel.pace import pace_of, replicas_of, room_of, with_waits
@@ -241,6 +242,12 @@ def lower(
         weighed = tuple(_waited_s(sharded.graph, prices, wires, mesh, plan.stack))
     local = _recomputed(Same(sharded.graph), plan.recompute, n_parts, weighed)
     local = run_passes(local, plan.stack, cluster.device)
+    if others and plan.stack.kernels.fused_layers is not None:
+        raise ConfigError(
+            f"layers are fused for one kind of device, {cluster.name} has several",
+            field="software.kernels.fused_layers",
+        )
+    local = with_fused_layers(local, plan, prices)
     costs = prices.costs(local)
     issue_s = launch_s if plan.stack.host.async_launch else 0.0
     sizes = np.array([int(kind.capacity_bytes) for kind in kinds])[kind_of_rank]

@@ -23,11 +23,13 @@ from ridgeline.kernels.cache_residency import (
     residence,
     residence_key,
 )
-from ridgeline.kernels.cost import peak_rates, places, price_of_place
+from ridgeline.kernels.cost import op_energy_j, peak_rates, places, price_of_place
+from ridgeline.kernels.fusion.fused_cost import fused_cost
 from ridgeline.kernels.measured_kernels import check_kernels
 from ridgeline.kernels.op_signature import OpSignature, moving, op_signatures
 from ridgeline.kernels.pricing import price_all
 from ridgeline.parallel.sharding.shard import COLLECTIVES
+from ridgeline.workload.fused_op import FusedOp
 from ridgeline.workload.graph import Graph, Op, Pass, Same
 
 LOWER_VOLTAGE = "lower voltage"
@@ -161,24 +163,29 @@ class OpPricer:
         best, least_s, fewest = Staying(0, parts), math.inf, math.inf
         if micro_batches == 1:
             return best
-        times = [1 if is_once(op, graph) else micro_batches for op in graph.ops]
-        far, rates = self.device.far_memory, self._capacities
         for share in range(STAYING_SHARES + 1):
             one = Staying(share, parts)
             if not can_stay(graph, self.device, one):
                 break
-            costs = self.costs(graph, one)
-            time_s = math.fsum(
-                n * cost.spans(rates).time_s for n, cost in zip(times, costs, strict=True)
-            )
-            moved = math.fsum(
-                n * cost.traffic_bytes.get(far, 0.0) for n, cost in zip(times, costs, strict=True)
-            )
+            time_s, _, moved = self.totals(graph, micro_batches, one)
             is_faster = time_s < least_s * (1 - _ROUNDING)
             as_fast = time_s <= least_s * (1 + _ROUNDING)
             if is_faster or (as_fast and moved < fewest * (1 - _ROUNDING)):
                 best, least_s, fewest = one, min(time_s, least_s), moved
         return best
+
+    def totals(
+        self, graph: Graph, micro_batches: int, staying: Staying = NONE_STAY
+    ) -> tuple[float, float, float]:
+        """Return seconds, joules and bytes of the farthest memory of a step's ops, one by one."""
+        times = [1 if is_once(op, graph) else micro_batches for op in graph.ops]
+        far, rates = self.device.far_memory, self._capacities
+        costs = list(zip(times, self.costs(graph, staying), strict=True))
+        return (
+            math.fsum(n * cost.spans(rates).time_s for n, cost in costs),
+            math.fsum(n * op_energy_j(cost, self.device)["total"] for n, cost in costs),
+            math.fsum(n * cost.traffic_bytes.get(far, 0.0) for n, cost in costs),
+        )
 
     def costs(self, graph: Graph, staying: Staying = NONE_STAY) -> list[OpCost]:
         """Price all ops of a graph."""
@@ -271,10 +278,10 @@ class OpPricer:
     def _issued(self, kind: OpSignature, cost: OpCost) -> OpCost:
         if not self.idle_s or kind.op is None or kind.op.pass_ is Pass.UPDATE:
             return cost  # updates are issued together
-        parts = cost.latency_parts
+        parts, idle_s = cost.latency_parts, self.idle_s * len(kind.op.parts)
         if parts is not None:
-            parts = parts._replace(launch_s=parts.launch_s + self.idle_s)
-        return replace(cost, latency_s=cost.latency_s + self.idle_s, latency_parts=parts)
+            parts = parts._replace(launch_s=parts.launch_s + idle_s)
+        return replace(cost, latency_s=cost.latency_s + idle_s, latency_parts=parts)
 
     def _slowed(self, cost: OpCost) -> OpCost:
         if self.slower == 1.0:
@@ -290,7 +297,7 @@ _MOST = 1 << 15  # kinds of ops whose prices on a device are kept
 
 
 @dataclass(frozen=True, eq=False)
-class _Equal:
+class EqualDevice:
     """A device as a key of a cache: clusters of other sizes have equal ones."""
 
     device: Device
@@ -310,31 +317,40 @@ class _Equal:
         return hash((device.name, tuple(levels), tuple(arrays)))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Equal) and (
+        return isinstance(other, EqualDevice) and (
             self.device is other.device or self.device == other.device
         )
 
 
 @lru_cache(maxsize=8)
-def _prices(device: _Equal) -> dict[OpSignature, OpCost]:
+def _prices(device: EqualDevice) -> dict[OpSignature, OpCost]:
     """Return what is known of prices on a device; steps share it."""
     return {}
 
 
 def _priced(kinds: Sequence[OpSignature], device: Device) -> list[OpCost]:
     """Price ops on a device; those that were priced on it before are looked up."""
-    known = _prices(_Equal(device))
+    known = _prices(EqualDevice(device))
     costs = list(map(known.get, kinds))
     places = [place for place, cost in enumerate(costs) if cost is None]
     if places:
         missing = [kinds[place] for place in places]
-        found = price_all(missing, device)
+        found = _priced_anew(missing, device)
         if len(known) + len(found) > _MOST:
             known.clear()
         known.update(zip(missing, found, strict=True))
         for place, cost in zip(places, found, strict=True):
             costs[place] = cost
     return [cost for cost in costs if cost is not None]
+
+
+def _priced_anew(kinds: Sequence[OpSignature], device: Device) -> list[OpCost]:
+    """Price ops, of which some may be fused layers."""
+    single = iter(price_all([k for k in kinds if not isinstance(k.op, FusedOp)], device))
+    return [
+        fused_cost(kind.op, device) if isinstance(kind.op, FusedOp) else next(single)
+        for kind in kinds
+    ]
 
 
 def _line(device: Device, place: str) -> Account:

@@ -26,6 +26,7 @@ from ridgeline.software.stack import GROUPS
 from ridgeline.version import __version__
 from ridgeline.workload.execution import Execution
 from ridgeline.workload.formats import find
+from ridgeline.workload.fused_op import FusedOp
 from ridgeline.workload.graph import Graph
 from ridgeline.workload.numerics import NARROW_MULTIPLE, PRECISIONS
 
@@ -123,6 +124,7 @@ def manifest(details: Details) -> dict[str, Any]:
             *(cluster.drawn.assumed if cluster.drawn is not None else ()),
             *plan.notes,
             *cut_notes(details),
+            *fusion_notes(lowered, plan.stack.kernels.fused_layers),
         ],
         **({} if feed is None else {"input": feed.manifest()}),
         **({"plugins": plugins} if (plugins := dict(loaded_plugins())) else {}),
@@ -233,6 +235,19 @@ def fits_by_stage(details: Details) -> bool:
     """Tell whether every stage of a step fits into its devices' memory."""
     step = (details.lowered, details.timeline)
     return bool(stage_shares(step, details.plan.widest(), details.cluster.device).max() <= 1.0)
+
+
+def fusion_notes(lowered: Lowered, objective: str | None) -> list[str]:
+    """Name the layers that are fused, or say that none are, where the software asks for it."""
+    if objective is None:
+        return []
+    groups = [op for op in lowered.graph.ops if isinstance(op, FusedOp)]
+    if not groups:
+        return [f"no layers are fused: the step has the least {objective} without"]
+    named = [
+        f"{op.name} ({len(op.parts)} ops, {op.how.rows} rows a step)" for op in groups if op.how
+    ]
+    return [f"layers fused for the least {objective}: {'; '.join(named)}"]
 
 
 def sharding_notes(lowered: Lowered) -> list[str]:

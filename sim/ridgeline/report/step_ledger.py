@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -12,6 +13,7 @@ from ridgeline.kernels import OpCost
 from ridgeline.parallel.lower import COLLECTIVE
 from ridgeline.report.ledger import KEPT, STATIC, WAITING, WHOLE, Ledger, LedgerEntry
 from ridgeline.report.result import Result
+from ridgeline.workload.fused_op import FusedOp
 from ridgeline.workload.graph import Graph, Op, Pass
 
 
@@ -19,7 +21,7 @@ def ledger(result: Result) -> Ledger:
     """Return the ledger of a result; equal tasks are counted together, never one by one."""
     details = result.details
     program, lowered = details.timeline.program, details.lowered
-    known = {op.name: (op, cost) for op, cost in zip(lowered.ops, lowered.op_costs, strict=True)}
+    known = {op.name: op for op in lowered.ops}
     keys, of_task = np.unique(
         np.stack([program.label, program.kind, program.cost]), axis=1, return_inverse=True
     )
@@ -27,35 +29,58 @@ def ledger(result: Result) -> Ledger:
     sums: dict[tuple[str, ...], tuple[float, float]] = {}
     for label, kind, row, count in zip(*keys.tolist(), times.tolist(), strict=True):
         name, pass_ = program.label_names[label], program.kind_names[kind]
-        op, cost = known.get(name, (None, lowered.cost_of_row.get(row)))
-        of_op = (name, op.layer if op else "", op.kind if op else pass_, pass_)
+        whole = _Counted(known.get(name), lowered.cost_of_row.get(row), lowered.graph)
         for event in range(program.event_ptr[row], program.event_ptr[row + 1]):
             account = program.accounts[program.event_account[event]]
-            units = float(program.event_count[event])
-            split = _operands(account.unit, account.place, units, pass_, op, cost, lowered.graph)
-            for operand, tensor, part in split:
-                key = (*of_op, operand, tensor, account.component, account.place, account.unit)
-                amount, energy_j = sums.get(key, (0.0, 0.0))  # ranks have cost rows of their own
-                more = count * part
-                sums[key] = amount + more, energy_j + more * account.price_j
-        for level, size in cost.kept_bytes.items() if cost is not None else ():
+            place, unit, units = account.place, account.unit, float(program.event_count[event])
+            for one, share in whole.layers_at(place, unit, pass_):
+                of_op = one.named(name, pass_)
+                for operand, tensor, part in _operands(unit, place, share * units, of_op[-1], one):
+                    key = (*of_op, operand, tensor, account.component, place, unit)
+                    amount, energy_j = sums.get(key, (0.0, 0.0))  # ranks have rows of their own
+                    more = count * part
+                    sums[key] = amount + more, energy_j + more * account.price_j
+        for level, size in whole.cost.kept_bytes.items() if whole.cost is not None else ():
             component = details.cluster.device.memory[level].kind
-            key = (*of_op, WHOLE, "", component, level, KEPT)
+            key = (*whole.named(name, pass_), WHOLE, "", component, level, KEPT)
             sums[key] = sums.get(key, (0.0, 0.0))[0] + count * size, 0.0
     entries = [LedgerEntry._make((*key, *values)) for key, values in sums.items()]
     return Ledger((*entries, *_static(result)))
 
 
+class _Counted(NamedTuple):
+    """An op of a step, if the task is one, with its price and the graph of its operands."""
+
+    op: Op | None
+    cost: OpCost | None
+    graph: Graph
+
+    def named(self, label: str, pass_: str) -> tuple[str, str, str, str]:
+        """Return the first columns of its rows."""
+        if self.op is None:
+            return label, "", pass_, pass_
+        is_layer = self.op.name != label
+        return self.op.name, self.op.layer, self.op.kind, self.op.pass_ if is_layer else pass_
+
+    def layers_at(self, place: str, unit: str, pass_: str) -> list[tuple[_Counted, float]]:
+        """Return what has events at a place, and the share of each: of fused layers, these."""
+        if not isinstance(self.op, FusedOp) or self.op.layers is None or self.cost is None:
+            return [(self, 1.0)]
+        events = [(one.flops if unit == "FLOP" else one.traffic_bytes) for one in self.cost.parts]
+        counts = [by_place.get(place, 0.0) for by_place in events]
+        total = math.fsum(counts)
+        if pass_ == COLLECTIVE or not total:
+            return [(self, 1.0)]
+        layers = zip(self.op.parts, self.cost.parts, strict=True)
+        each = [_Counted(op, cost, self.op.layers.graph) for op, cost in layers]
+        return [(one, n / total) for one, n in zip(each, counts, strict=True) if n]
+
+
 def _operands(
-    unit: str,
-    place: str,
-    units: float,
-    pass_: str,
-    op: Op | None,
-    cost: OpCost | None,
-    graph: Graph,
+    unit: str, place: str, units: float, pass_: str, of: _Counted
 ) -> Iterator[tuple[str, str, float]]:
     """Split the units of one event into (operand, tensor, units), which sum to them."""
+    op, cost, graph = of
     if unit != "B":
         yield WHOLE, "", units
     elif pass_ == COLLECTIVE:

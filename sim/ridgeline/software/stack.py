@@ -82,6 +82,10 @@ class KernelSettings(Strict):
     framework that has none for the whole: ``primitive`` (TensorFlow without XLA), ``eager``
     (PyTorch without a compiler), ``routed`` (routers of experts and rotations of latent attention
     alone), ``tanh-gelu`` (gelu alone, in its tanh form: GPT-2 of Hugging Face)."""
+    fused_layers: Literal["time", "energy", "bytes"] | None = None
+    """What is least of a step whose consecutive layers are computed some rows at a time, with what
+    lies between them on chip (`kernels.fusion`): its time, its energy, or bytes of far memory.
+    None: every op is done by itself, and keeps whole tensors on chip as its device does."""
     norm: Literal["shared", "by-channel", "fused"] = "shared"
     """Whether all multiprocessors share a norm over images, one thread block has each mean
     (``by-channel``, kernels for channels first), or the kernel also adds the shortcut and applies

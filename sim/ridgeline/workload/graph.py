@@ -189,6 +189,9 @@ class Op:
     recomputed_flops
         The part of `matrix_flops` that repeats forward work (fused attention forms its scores
         again in the backward pass; an op of `Pass.RECOMPUTE` is nothing else).
+    found
+        By input and then output: how many levels that keep tensors do not hold it, where the
+        schedule of a whole step has settled it (`kernels.fusion`); None: as its device keeps it.
     """
 
     name: str
@@ -204,6 +207,12 @@ class Op:
     attrs: tuple[tuple[str, int | float | str], ...] = ()
     output_passes: Passes = ()
     recomputed_flops: int = 0
+    found: tuple[float, ...] | None = None
+
+    @property
+    def parts(self) -> tuple[Op, ...]:
+        """The ops that this one is made of: itself, or those of fused layers (`FusedOp`)."""
+        return (self,)
 
     @property
     def matrix_flops(self) -> int:
@@ -308,7 +317,7 @@ class Graph:
     @cached_property
     def contractions(self) -> tuple[tuple[int, int], ...]:
         """Place of every contraction among the ops, and its FLOPs at the mathematical shape."""
-        return tuple((i, op.matrix_flops) for i, op in enumerate(self.ops) if op.loops is not None)
+        return tuple((i, op.matrix_flops) for i, op in enumerate(self.ops) if op.matrix_flops)
 
     @cached_property
     def useful_flops(self) -> int:
@@ -331,7 +340,7 @@ class Graph:
             leaves out is never counted (`Op.met_share`).
         """
         total = 0
-        for op in self.ops:
+        for op in (part for whole in self.ops for part in whole.parts):
             if op.loops is not None and (pass_ is None or op.pass_ is pass_):
                 useful = op.matrix_flops - op.recomputed_flops
                 half = causal_flops == "half" and op.causal
@@ -346,7 +355,8 @@ class Graph:
         """Matrix FLOPs that ops of the backward pass spend on repeating forward work."""
         return sum(
             op.recomputed_flops if op.met_share == 1 else int(op.recomputed_flops * op.met_share)
-            for op in self.ops
+            for whole in self.ops
+            for op in whole.parts
         )
 
     def read_bytes(self, op: Op) -> int:

@@ -135,9 +135,7 @@ def test_steps_of_all_samples_are_played(systolic: str, data: st.DataObject) -> 
     load, store, once = data.draw(amounts), data.draw(amounts), data.draw(st.floats(0, 1e6))
     graph = chain(random.Random(1), 2, batch)
     pricer = FusionPricer(graph, load_device(systolic))
-    found = pricer._played(
-        np.array(ops_s), np.array(load), np.array(store), (1e-6, 0.0), once, launches=3
-    )
+    found = pricer._played(np.array(ops_s), np.array(load), np.array(store), 0.0, once, launches=3)
     far, near = pricer.far_rate, pricer.near_rate
     now_s = 3 * pricer.launch_s + (once + load[0]) / far
     every = [(sample, step) for sample in range(batch) for step in range(steps)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import random
@@ -25,6 +26,7 @@ from ridgeline.kernels.fusion.pipelined import core_counts, layers_of
 from ridgeline.kernels.fusion.regions import RowRead
 from ridgeline.kernels.fusion.schedule import fuse
 from ridgeline.workload.graph import Conv, Graph, Op, Pass, Role, Tensor
+from thoroughly import further
 
 Row = tuple[int, int, int]
 """Sample, tensor and row."""
@@ -226,6 +228,7 @@ def _cores(rng: random.Random, batch: int, count: int, dies: Dies | None) -> Any
         near_rate=8.0, far_j=2.0, near_j=0.5, room_bytes=1e9, takes_weights=rng.random() < 0.8,
         device=SimpleNamespace(idle_power=SimpleNamespace(value=0.25)),
     )  # fmt: skip
+    whole.cost_of = functools.partial(FusionPricer.cost_of, whole)
     core = SimpleNamespace(
         near_rate=rng.choice([2.0, 50.0]), far_rate=rng.choice([0.2, 1.0, 9.0]), room_bytes=1e9
     )
@@ -276,6 +279,54 @@ def test_beats_are_those_of_a_player(chiplet: str, kind: str) -> None:
             on.core.room_bytes = max(player.most) * (1 - 1e-9) - 1e-9
             assert not PipelineBeats(on, schedule, weights, cores).fits
     assert deep > 30
+
+
+@pytest.mark.parametrize("part", [0, *further(1, 2, 3)])
+def test_the_fastest_allocation_is_that_of_all(part: int) -> None:
+    """60 random regions: compiled branch and bound against every allocation, with little room."""
+    rng, fits = random.Random(part), 0
+    for _ in range(60):
+        region, batch, count = random_region(rng), rng.choice([1, 2, 7]), rng.randint(2, 3)
+        on = _cores(rng, batch, count, None)
+        ops = [op._replace(weight_bytes=float(rng.randint(0, 9))) for op in region.ops]
+        region = type(region)(tuple(ops), region.tensors)
+        schedule = row_schedule(region, rng.randint(1, region.rows), "line-buffer")
+        shape = (len(ops), schedule.steps)
+        op_s = np.array([[rng.uniform(0, 9) for _ in range(shape[1])] for _ in range(shape[0])])
+        work = StepWork(op_s, np.zeros(shape), 5.0)
+        weights: Any = rng.choice(["held", "streamed"])
+        layers = [0]
+        for _ in ops[1:]:
+            layers.append(min(layers[-1] + rng.choice([0, 1, 1]), len(ops) - 1))
+        every = [
+            [given[layer] for layer in layers]
+            for given in itertools.product(range(count), repeat=max(layers) + 1)
+        ]
+        beats = [
+            PipelineBeats(on, schedule, weights, cores) for cores in every if len({*cores}) > 1
+        ]
+        most = [one.held_bytes for one in beats] or [1.0]
+        on.whole.room_bytes = rng.choice([*most, 1e9]) * (1 + 1e-9)
+        fitting = [one for one in beats if one.held_bytes <= on.whole.room_bytes]
+        times = [one.play(work)._replace(launch_s=0.0) for one in fitting]
+        raw = [play.ops_s + play.barrier_s + play.stall_s + play.exchange_s for play in times]
+        # The far memory may take longer than all beats, for every allocation alike.
+        least_s = min(raw, default=math.inf)
+        found_s, cores = on.fastest(layers, schedule, work, weights, math.inf)
+        if math.isinf(least_s):
+            assert math.isinf(found_s)
+            continue
+        far_s = times[0].far_bytes / on.whole.far_rate
+        assert max(found_s, far_s) == pytest.approx(max(least_s, far_s), rel=1e-12)
+        chosen = PipelineBeats(on, schedule, weights, cores.tolist())
+        assert chosen.fits
+        assert chosen.cost(work).time_s == pytest.approx(
+            max(len(ops) * on.whole.launch_s + found_s, far_s), rel=1e-12
+        )
+        none_s, _ = on.fastest(layers, schedule, work, weights, found_s)
+        assert math.isinf(none_s)
+        fits += 1
+    assert fits > 20
 
 
 def _machine(path: str, rng: random.Random, *, dies: bool) -> Device:

@@ -64,8 +64,6 @@ class RowSchedule:
     ----------
     made
         By tensor: rows that are computed; of a tensor from outside, those no step before needed.
-    read
-        By op and read: rows of the input that the op reads.
     pending
         By tensor: what each op that reads it still needs.
     """
@@ -74,8 +72,16 @@ class RowSchedule:
     halo: Halo
     steps: int
     made: tuple[RowSpans, ...]
-    read: tuple[tuple[RowSpans, ...], ...]
     pending: tuple[tuple[PendingRows, ...], ...]
+
+    @property
+    def read(self) -> tuple[tuple[RowSpans, ...], ...]:
+        """By op and read: rows of the input that the op reads."""
+        tensors, made = self.region.tensors, self.made
+        return tuple(
+            tuple(_behind(r.window, made[op.writes], tensors[r.tensor].rows) for r in op.reads)
+            for op in self.region.ops
+        )
 
 
 def row_schedule(region: FusedRegion, tile_rows: int, halo: Halo) -> RowSchedule:
@@ -116,10 +122,6 @@ def row_schedule(region: FusedRegion, tile_rows: int, halo: Halo) -> RowSchedule
         halo,
         len(first),
         tuple(made[t] for t in range(len(sizes))),
-        tuple(
-            tuple(_behind(read.window, made[op.writes], sizes[read.tensor]) for read in op.reads)
-            for op in region.ops
-        ),
         tuple(
             tuple(
                 PendingRows(op, _pending(window, made[region.ops[op].writes], sizes[t]))

@@ -24,7 +24,14 @@ from numpy.typing import NDArray
 from ridgeline.hardware.dies import DIE_LINKS
 from ridgeline.hardware.equal_parts import equal_part
 from ridgeline.kernels.cost import price_of_place
-from ridgeline.kernels.fusion.groups import FusionPricer, GroupCost, Weights, stored_bytes
+from ridgeline.kernels.fusion.allocation_search import CoreRates, GroupArrays, fastest_allocation
+from ridgeline.kernels.fusion.groups import (
+    FusionPricer,
+    GroupCost,
+    GroupPlay,
+    Weights,
+    stored_bytes,
+)
 from ridgeline.kernels.fusion.line_buffers import RowSchedule, rows_until
 from ridgeline.kernels.fusion.regions import FusedRegion, Rows
 
@@ -78,39 +85,86 @@ class Cores:
         """Price the pieces of all ops from one of the graph on, each on one core."""
         shape = (len(schedule.region.ops), schedule.steps)
         time_s, far_bytes, energy_j = np.zeros(shape), np.zeros(shape), 0.0
-        for place, op in enumerate(schedule.region.ops):
-            made = schedule.made[op.writes].rows
-            for rows in np.unique(made).tolist():
-                if rows:
-                    piece, where = self.core.piece(first + place, rows), made == rows
-                    time_s[place, where] = piece.time_s
-                    far_bytes[place, where] = piece.far_bytes
-                    energy_j += int(where.sum()) * piece.energy_j
+        for place, piece, where in self.core.pieces(first, schedule):
+            time_s[place, where] = piece.time_s
+            far_bytes[place, where] = piece.far_bytes
+            energy_j += int(where.sum()) * piece.energy_j
         return StepWork(time_s, far_bytes, energy_j)
 
     def least_cost(
         self, region: FusedRegion, steps: int, weights: Weights, work: StepWork
     ) -> Callable[[float], GroupCost]:
-        """Return the least cost of all allocations whose busiest core computes for some time."""
+        """Return the least cost of all allocations whose busiest core computes for some time.
+
+        Weights that are held are loaded before anything is computed. Loads and stores pass the
+        level that holds rows, so that cores are busy with these, too: with an equal share, at best.
+        """
         whole, batch = self.whole, self.whole.graph.batch
         moved = batch * math.fsum(
             tensor.rows * (tensor.row_bytes if tensor.producer < 0 else stored)
             for tensor, stored in zip(region.tensors, stored_bytes(region), strict=True)
         )
+        once = 0.0
+        passed = moved
         if whole.takes_weights:
-            once = math.fsum(op.weight_bytes for op in region.ops)
-            moved += once if weights == "held" else batch * steps * once
+            of_weights = math.fsum(op.weight_bytes for op in region.ops)
+            once = of_weights if weights == "held" else 0.0
+            passed += 0.0 if weights == "held" else batch * steps * of_weights
+            moved += of_weights if weights == "held" else batch * steps * of_weights
         far_bytes = moved + batch * float(work.far_bytes.sum())
         far_s = far_bytes / whole.far_rate
-        launches_s = len(region.ops) * whole.launch_s
+        even_s = (passed / self.core.near_rate + batch * float(work.time_s.sum())) / self.count
+        before_s = len(region.ops) * whole.launch_s + once / whole.far_rate
         events_j = batch * work.energy_j + moved * (whole.far_j + whole.near_j)
 
         def least(busy_s: float) -> GroupCost:
-            time_s = max(launches_s + busy_s, far_s)
+            time_s = max(before_s + max(busy_s, even_s), far_s)
             energy_j = events_j + whole.device.idle_power.value * time_s
-            return GroupCost(time_s, energy_j, far_bytes, busy_s, far_s)
+            return GroupCost(time_s, energy_j, far_bytes, max(busy_s, even_s), far_s)
 
         return least
+
+    def fastest(
+        self,
+        layers: Sequence[int],
+        schedule: RowSchedule,
+        work: StepWork,
+        weights: Weights,
+        limit_s: float,
+    ) -> tuple[float, Rows]:
+        """Return the time of all beats of the fastest allocation that fits, and each op's core.
+
+        Of cores that share the level that holds rows; see `allocation_search`.
+        """
+        region, batch, whole = schedule.region, self.whole.graph.batch, self.whole
+        takes = 1.0 if whole.takes_weights else 0.0
+        readers = [[op for op, _ in of] for of in region.consumers]
+        pending = [one.first for each in schedule.pending for one in each]
+        group = GroupArrays(
+            layer=np.array(layers, np.int64),
+            op_s=work.time_s,
+            weight_bytes=np.array([takes * op.weight_bytes for op in region.ops]),
+            read_ptr=_ends([len(op.reads) for op in region.ops]),
+            read_tensor=np.array([r.tensor for op in region.ops for r in op.reads], np.int64),
+            producer=np.array([tensor.producer for tensor in region.tensors], np.int64),
+            made=np.array([made.rows for made in schedule.made], np.float64),
+            until=np.array([made.end for made in schedule.made], np.float64),
+            row_bytes=np.array([tensor.row_bytes for tensor in region.tensors]),
+            stored_bytes=np.array(stored_bytes(region)),
+            reader_ptr=_ends([len(each) for each in readers]),
+            reader=np.array([op for each in readers for op in each], np.int64),
+            pending=np.array(pending, np.float64),
+        )
+        cores = CoreRates(
+            self.count, batch, weights == "held", self.core.near_rate, whole.far_rate,
+            whole.room_bytes,
+        )  # fmt: skip
+        passed = self.least_cost(region, schedule.steps, weights, work)(0.0)
+        return fastest_allocation(group, cores, passed.compute_s, limit_s)
+
+
+def _ends(counts: Sequence[int]) -> Rows:
+    return np.cumsum([0, *counts])
 
 
 def depths_of(schedule: RowSchedule, cores: Sequence[int]) -> tuple[int, ...]:
@@ -130,6 +184,8 @@ class _Passes(NamedTuple):
     ----------
     load, store
         Bytes of far memory; a load is in the beat before its step.
+    passed_s
+        Part of `busy_s` in which loads, stores and copies pass the level that holds rows.
     fetched
         Bytes that pieces load by themselves, while they compute.
     sent
@@ -137,6 +193,7 @@ class _Passes(NamedTuple):
     """
 
     busy_s: Floats
+    passed_s: Floats
     load: Floats
     store: Floats
     fetched: Floats
@@ -230,31 +287,38 @@ class PipelineBeats:
 
     def cost(self, work: StepWork) -> GroupCost:
         """Return what all samples take."""
+        pieces_j = self.on.whole.graph.batch * work.energy_j
+        return self.on.whole.cost_of(self.play(work), pieces_j, self.on.link_j)
+
+    def play(self, work: StepWork) -> GroupPlay:
+        """Play all beats."""
         on, whole, batch = self.on, self.on.whole, self.on.whole.graph.batch
         passes = self._passes(work)
         far = passes.load + passes.store
         far_s = far / on.core.far_rate if on.separate else far.sum(axis=0) / whole.far_rate
         busy_s = passes.busy_s.max(axis=0)
+        even_s = passes.busy_s.sum(axis=0) / on.count
         each_s = np.maximum(busy_s, far_s.max(axis=0) if on.separate else far_s)
+        stall_s = each_s - busy_s
         links, way_s = self._links(passes)
+        linked_s = each_s
         if on.dies is not None:
             for amounts in links.values():
-                each_s = np.maximum(each_s, amounts / on.dies.link.bandwidth.value)
-        launches_s = len(self.cores) * whole.launch_s
-        moved = self._of_all(far.sum(axis=0))
-        far_bytes = moved + batch * float(work.far_bytes.sum())
-        far_all_s = far_bytes / whole.far_rate
-        time_s = max(launches_s + self._of_all(each_s + way_s), far_all_s)
-        copied = math.fsum(self._of_all(amounts) for amounts in passes.sent.values())
-        over_links = math.fsum(self._of_all(amounts) for amounts in links.values())
-        energy_j = (
-            batch * work.energy_j
-            + moved * (whole.far_j + whole.near_j)
-            + copied * 2 * whole.near_j  # read from one die's level and written to another's
-            + over_links * on.link_j
-            + whole.device.idle_power.value * time_s
-        )
-        return GroupCost(time_s, energy_j, far_bytes, self._of_all(busy_s), far_all_s)
+                linked_s = np.maximum(linked_s, amounts / on.dies.link.bandwidth.value)
+        return GroupPlay(
+            launch_s=len(self.cores) * whole.launch_s,
+            fill_s=0.0,
+            drain_s=0.0,
+            ops_s=self._of_all(even_s),
+            passed_s=self._of_all(passes.passed_s.sum(axis=0) / on.count),
+            stall_s=self._of_all(stall_s),
+            moved_bytes=self._of_all(far.sum(axis=0)),
+            fetched_bytes=batch * float(work.far_bytes.sum()),
+            barrier_s=self._of_all(busy_s - even_s),
+            exchange_s=self._of_all(linked_s - each_s + way_s),
+            copied_bytes=math.fsum(self._of_all(amounts) for amounts in passes.sent.values()),
+            link_bytes=math.fsum(self._of_all(amounts) for amounts in links.values()),
+        ).waiting_for(whole.far_rate)
 
     def _of_all(self, amounts: Floats) -> float:
         """Sum amounts by beat over the beats of all samples: those between repeat."""
@@ -267,17 +331,17 @@ class PipelineBeats:
         """Count what is computed, loaded, stored and sent in each beat."""
         schedule, takes_weights = self.schedule, self.on.whole.takes_weights
         shape = (self.on.count, self.beats)
-        busy_s, load, store = np.zeros(shape), np.zeros(shape), np.zeros(shape)
-        passes = _Passes(busy_s, load, store, np.zeros(shape), {})
+        computing_s, passed, load, store = (np.zeros(shape) for _ in range(4))
+        passes = _Passes(computing_s, passed, load, store, np.zeros(shape), {})
         span, near_rate = self.samples * schedule.steps, self.on.core.near_rate
         ops = zip(schedule.region.ops, self.cores, self.depths, strict=True)
         for place, (op, core, depth) in enumerate(ops):
             now, before = slice(_LOAD + depth, _LOAD + depth + span), slice(depth, depth + span)
-            busy_s[core, now] += np.tile(work.time_s[place], self.samples)
+            computing_s[core, now] += np.tile(work.time_s[place], self.samples)
             passes.fetched[core, now] += np.tile(work.far_bytes[place], self.samples)
             if takes_weights and self.weights == "streamed":
                 load[core, before] += op.weight_bytes
-                busy_s[core, now] += op.weight_bytes / near_rate
+                passed[core, now] += op.weight_bytes
             elif takes_weights:
                 load[core, 0] += op.weight_bytes
         sizes = stored_bytes(schedule.region)
@@ -286,20 +350,21 @@ class PipelineBeats:
             if tensor.producer < 0:
                 for core, depth in self.readers[t].items():
                     load[core, depth : depth + span] += moved
-                    busy_s[core, _LOAD + depth : _LOAD + depth + span] += moved / near_rate
+                    passed[core, _LOAD + depth : _LOAD + depth + span] += moved
                 continue
             producer, begun = self.cores[tensor.producer], _LOAD + self.depths[tensor.producer]
             now = slice(begun, begun + span)
             if sizes[t]:
                 stored = np.tile(schedule.made[t].rows * sizes[t], self.samples)
                 store[producer, now] += stored
-                busy_s[producer, now] += stored / near_rate
+                passed[producer, now] += stored
             for core in self.readers[t] if self.on.dies is not None else ():
                 if core != producer:
                     sent = passes.sent.setdefault((producer, core), np.zeros(self.beats))
                     sent[now] += moved
-                    busy_s[[producer, core], now] += moved / near_rate
-        return passes
+                    passed[[producer, core], now] += moved
+        passed_s = passed / near_rate
+        return passes._replace(busy_s=computing_s + passed_s, passed_s=passed_s)
 
     def _links(self, passes: _Passes) -> tuple[dict[tuple[int, int], Floats], Floats]:
         """Return the bytes on each link, and the latency of the longest way, by beat."""

@@ -15,14 +15,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ridgeline.hardware.device import Device
-from ridgeline.kernels.fusion.groups import FusedGroup, FusionPricer, GroupCost, row_tiles
-from ridgeline.kernels.fusion.line_buffers import row_schedule
+from ridgeline.kernels.fusion.groups import FusedGroup, FusionPricer, GroupCost, Weights, row_tiles
+from ridgeline.kernels.fusion.line_buffers import RowSchedule, row_schedule
 from ridgeline.kernels.fusion.pipeline_beats import NO_WORK, Cores, PipelineBeats, StepWork
 from ridgeline.workload.graph import Op
 
 Size = tuple[float, float, float]
+_ROUNDING = 1e-9
 
 
 def core_counts(device: Device) -> tuple[int, ...]:
@@ -71,6 +73,21 @@ class Incumbent:
         """Tell whether a group of these costs is better."""
         return self._with(cost) < self.best
 
+    def longest_s(self, cost: GroupCost, idle_w: float) -> float:
+        """Return a time from which on a group is no better; inf if only other costs decide.
+
+        Parameters
+        ----------
+        cost
+            Of the group in any time.
+        idle_w
+            By which its energy grows with its time.
+        """
+        fixed = cost._replace(time_s=0.0, energy_j=cost.energy_j - idle_w * cost.time_s)
+        growth = self.size(GroupCost(1.0, idle_w, 0.0, 0.0, 0.0))[0]
+        left = self.best[0] - self._with(fixed)[0]
+        return (1.0 + _ROUNDING) * left / growth if growth else math.inf
+
     def take(self, cost: GroupCost) -> None:
         """Remember a better one."""
         self.best = self._with(cost)
@@ -78,6 +95,13 @@ class Incumbent:
     def _with(self, cost: GroupCost) -> Size:
         a, b, c = (x + y for x, y in zip(self.before, self.size(cost), strict=True))
         return a, b, c
+
+
+class _Searched(NamedTuple):
+    """The fastest allocation that takes less than a limit; None: there is none."""
+
+    limit_s: float
+    cores: tuple[int, ...] | None
 
 
 class PipelinedPricer:
@@ -91,19 +115,19 @@ class PipelinedPricer:
 
     def __init__(self, whole: FusionPricer, count: int, fewer: int) -> None:
         self.whole, self.cores, self.fewer = whole, Cores(whole, count), fewer
+        self._searched: dict[tuple[object, int, Weights], _Searched] = {}
 
     def best(self, first: int, end: int, known: Incumbent) -> FusedGroup | None:
         """Return the best way to compute ops on several cores, which is then the known one.
 
         None if none beats what is known.
         """
-        ops = self.whole.graph.ops[first:end]
-        layers = layers_of(ops)
-        number = max(layers) + 1
-        region = self.whole.region(first, end) if number > max(1, self.fewer) else None
+        layers = layers_of(self.whole.graph.ops[first:end])
+        region = self.whole.region(first, end) if max(layers) + 1 > max(1, self.fewer) else None
         if region is None or region.sum_bytes:  # sums would be on the cores that make them
             return None
         found: FusedGroup | None = None
+        alike = self.whole.likeness(first, end, region)
         for tile in row_tiles(region.rows):
             steps = -(-region.rows // tile)
             hopeful = [
@@ -117,7 +141,12 @@ class PipelinedPricer:
             work = self.cores.work(first, schedule)
             for weights in hopeful:
                 least = self.cores.least_cost(region, steps, weights, work)
-                for cores in self._allocations(layers, work, least, known):
+                if self.cores.dies is None:
+                    fast = self._fastest((alike, tile, weights), layers, schedule, work, known)
+                    every = iter(() if fast is None else (fast,))
+                else:
+                    every = self._allocations(layers, work, least, known)
+                for cores in every:
                     beats = PipelineBeats(self.cores, schedule, weights, cores)
                     if not beats.fits:
                         continue
@@ -126,9 +155,39 @@ class PipelinedPricer:
                         known.take(cost)
                         found = FusedGroup(
                             first, end, tile, "line-buffer", weights, beats.held_bytes,
-                            self.whole.flops(ops), cost, self.cores.count, cores,
+                            self.whole.flops(self.whole.graph.ops[first:end]), cost,
+                            self.cores.count, cores, steps, self.whole.leaving(first, end),
                         )  # fmt: skip
         return found
+
+    def _fastest(
+        self,
+        way: tuple[object, int, Weights],
+        layers: Sequence[int],
+        schedule: RowSchedule,
+        work: StepWork,
+        known: Incumbent,
+    ) -> tuple[int, ...] | None:
+        """Return the fastest allocation that fits, of cores that share a level.
+
+        None if none is as fast as the known best must be. Layers that repeat are searched once,
+        unless less was asked for before.
+
+        Parameters
+        ----------
+        way
+            What the answer follows from but for the limit.
+        """
+        least = self.cores.least_cost(schedule.region, schedule.steps, way[2], work)
+        idle_w = self.whole.device.idle_power.value
+        launches_s = len(layers) * self.whole.launch_s
+        limit_s = known.longest_s(least(0.0), idle_w) - launches_s
+        searched = self._searched.get(way)
+        if searched is None or (searched.cores is None and searched.limit_s < limit_s):
+            time_s, cores = self.cores.fastest(layers, schedule, work, way[2], limit_s)
+            found = None if math.isinf(time_s) else tuple(cores.tolist())
+            searched = self._searched[way] = _Searched(limit_s, found)
+        return searched.cores
 
     def _allocations(
         self,
@@ -142,14 +201,15 @@ class PipelinedPricer:
         Cores are numbered in the order in which they are first used, neighbours one after the
         other. A single core is left out: the whole device does what it does, and no slower.
         """
-        number, batch, count = max(layers) + 1, self.whole.graph.batch, self.cores.count
+        number, batch = max(layers) + 1, self.whole.graph.batch
         layer_s = [0.0] * number
         for layer, op_s in zip(layers, work.time_s, strict=True):
             layer_s[layer] += batch * float(op_s.sum())
-        even_s = math.fsum(layer_s) / count
+        # A layer is on one core.
+        least_s, count = max(layer_s), self.cores.count
 
         def given(cores: list[int], busy_s: list[float]) -> Iterator[tuple[int, ...]]:
-            if not known.is_beaten_by(least(max(even_s, *busy_s))):
+            if not known.is_beaten_by(least(max(least_s, *busy_s))):
                 return
             at = len(cores)
             if at == number:

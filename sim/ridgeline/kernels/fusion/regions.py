@@ -35,12 +35,14 @@ class RowWindow(NamedTuple):
 
     def first(self, row: Rows, rows: int) -> Rows:
         """Return the first row, of so many, that output rows read."""
-        return np.clip(row * self.stride - self.padding, 0, rows)
+        found: Rows = np.minimum(np.maximum(row * self.stride - self.padding, 0), rows)
+        return found
 
     def end(self, row: Rows, rows: int) -> Rows:
         """Return the end of the rows that output rows before these read."""
-        end = np.clip((row - 1) * self.stride - self.padding + self.size, 0, rows)
-        return np.where(row > 0, end, 0)
+        end = (row - 1) * self.stride - self.padding + self.size
+        found: Rows = np.minimum(np.maximum(end, 0), rows) * (row > 0)
+        return found
 
 
 class RowTensor(NamedTuple):

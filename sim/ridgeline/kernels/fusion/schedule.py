@@ -33,11 +33,12 @@ Objective = Literal["time", "energy", "bytes"]
 OBJECTIVES = ("time", "energy", "bytes")
 MOST_FUSED = 12
 """Ops of a group, at most."""
-_SIZES: dict[str, Callable[[GroupCost], Size]] = {
+SIZES: dict[str, Callable[[GroupCost], Size]] = {
     "time": lambda cost: (cost.time_s, cost.energy_j, cost.far_bytes),
     "energy": lambda cost: (cost.energy_j, cost.time_s, cost.far_bytes),
     "bytes": lambda cost: (cost.far_bytes, cost.time_s, cost.energy_j),
 }
+"""What is compared of costs, by objective."""
 
 
 @dataclass(frozen=True)
@@ -177,7 +178,7 @@ def fuse(
             else inference_mode(graph.inference(batch, precision))
         )
     pricer = FusionPricer(graph, machine)
-    size = _SIZES[objective]
+    size = SIZES[objective]
     counts = core_counts(machine)
     pipelined = [
         PipelinedPricer(pricer, count, fewer)

@@ -58,6 +58,12 @@ class UnfusedStretches:
         """Return what each op of a stretch costs."""
         return [self._of((at, self.pattern(at, first, end))) for at in range(first, end)]
 
+    def place(self, at: int, first: int, end: int) -> Found:
+        """Return where an op of a stretch finds its operands, those in the far memory too."""
+        op = self.graph.ops[at]
+        beyond = (float(self.levels),) * (len(op.inputs) + len(op.outputs))
+        return self.pattern(at, first, end) or beyond
+
     def pattern(self, at: int, first: int, end: int) -> Found | None:
         """Return where an op of a stretch finds its operands; None: all in the far memory."""
         if self.again and (first, end) == (0, len(self.graph.ops)):

@@ -172,6 +172,10 @@ def memory(
             f"memory: {', '.join(divided)} divides the model over devices; simulate the plan on a "
             "cluster for the memory of its ranks"
         )
+    if plan.stack.kernels.fused_layers is not None:
+        raise RidgelineError(
+            f"memory: {plan.stack.name} fuses layers as is best for a device; run the step there"
+        )
     if library is not None and convolutions is None:
         raise RidgelineError(
             f"memory: library {library!r} belongs to convolutions: name the device that they run on"

@@ -282,6 +282,28 @@ def _check(plan: ResolvedPlan) -> None:
         )
     if plan.pipeline_buffers:
         _check_buffers(plan)
+    if plan.stack.kernels.fused_layers is not None:
+        _check_fused_layers(plan)
+
+
+def _check_fused_layers(plan: ResolvedPlan) -> None:
+    found = [f"{name}={n}" for name in _DIVIDING if (n := getattr(plan, name)) > 1]
+    others = {"spatial": "1", "offload": "none", "layers": "", "replicas": ""}
+    found += [
+        f"{name}={value}"
+        for name, usual in others.items()
+        if (value := getattr(plan, name)) != usual
+    ]
+    found += [f"zero_stage={plan.zero_stage}"] if plan.zero_stage > 1 else []
+    if found:
+        raise ConfigError(
+            "layers are fused where each device does the whole network with all of its weights,"
+            f" found {', '.join(found)}; allowed: data, micro_batch, zero_stage up to 1",
+            field="software.kernels.fused_layers",
+        )
+
+
+_DIVIDING = ("pipeline", "tensor", "context", "expert")
 
 
 def _check_buffers(plan: ResolvedPlan) -> None:

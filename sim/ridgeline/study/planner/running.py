@@ -246,6 +246,11 @@ class PlanSettings:
         RidgelineError
             With the reason.
         """
+        if self.stack.kernels.fused_layers is not None:
+            raise RidgelineError(
+                f"{self.stack.name} fuses layers (software.kernels.fused_layers), which the bounds"
+                " of a search do not know: search without, and run the plan with it"
+            )
         plan = Plan(global_batch=1, precision=precision)
         check_stack(self.stack, self.model, self.cluster, plan)
 
