@@ -1,10 +1,15 @@
-"""Each stage as a max-plus matrix: latency from its inputs to its outputs.
+"""Max-plus matrices: longest paths through each stage, and through the schedule of all.
 
-A part plays a block of ops for each micro-batch. It begins when the block before it has ended and,
-from some op on, needs a message of another part. Where replicas share weights, it also waits for
-what they gather, and gathers queue with gradients that are scattered. All these are sums and
-maxima, so that a block is a matrix: [end, queue, made] by [begin, message, queue], the longest path
-from each of these to each of those. The ops of all parts are gone through at once, in order.
+A part of a stage plays a block of ops for each micro-batch. It begins when the block before it has
+ended and, from some op on, needs a message of another part. Where replicas share weights, it also
+waits for what they gather, and gathers queue with gradients that are scattered. All these are sums
+and maxima, so that a block is a matrix: [end, queue, made] by [begin, message, queue], the longest
+path from each of these to each of those. The ops of all parts are gone through at once, in order.
+
+`played_s` is the recurrence over the schedule: every stage plays its blocks in turn. A block begins
+when the one before has ended and waits for the message of another part, which is sent when its op
+there has ended and when the message before has arrived. All are longest paths, so no step of the
+engine, which only adds to them, ends earlier.
 """
 
 from __future__ import annotations
@@ -12,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from ridgeline._jit import kernel
-from ridgeline.study.planner.execution_order import MADE, READ, RUN
+from ridgeline.study.planner.dependencies import MADE, READ, RUN
 
 NEVER = -np.inf
 BEGIN, MESSAGE, QUEUE = range(3)
@@ -122,8 +127,8 @@ def bucketed(  # type: ignore[no-untyped-def]
 
 @kernel
 def rows(  # type: ignore[no-untyped-def]
-    kind, unit, value, added_s, shared, part, later, first, marks, gathers, begun, after, ends,
-    read_s, sum_s, end, queue, made,
+    kind, unit, value, added_s, shared, part, later, first, marks, gathers, blocks, begun, after,
+    ends, read_s, sum_s, end, queue, made,
 ):  # fmt: skip
     """Write the longest paths through a block of every part.
 
@@ -139,6 +144,8 @@ def rows(  # type: ignore[no-untyped-def]
         [P, Q] events after which something is made; -1: none.
     gathers
         NOTHING, EARLY or AHEAD.
+    blocks
+        [2] whether no op runs beside a gather (but for early ones), and beside a sum.
     begun, after, ends
         What is gathered, as `bucketed` returns and writes it: early, in the order of `ends`.
     read_s, sum_s
@@ -175,6 +182,8 @@ def rows(  # type: ignore[no-untyped-def]
                     if after[e] >= 0:
                         n[p] = max(n[p], t[p]) + read_s[after[e]]
                         came[after[e]] = n[p]
+                    if blocks[0]:
+                        t[p] = max(t[p], n[p])
                 waits[p] = max(waits[p], came[e])
             elif kind[e] == RUN:
                 if first[p] == e:
@@ -186,6 +195,83 @@ def rows(  # type: ignore[no-untyped-def]
                 t[p] += more_s
             elif sum_s[e] > 0.0:
                 n[p] = max(n[p], t[p]) + sum_s[e]
+                if blocks[1]:
+                    t[p] = n[p]
         end[:, column], queue[:, column] = t, n
         for q in range(len(marks)):
             made[q, column] = ended[marks[q]] if marks[q] >= 0 else NEVER
+
+
+@kernel
+def through(row, begin, message, queue):  # type: ignore[no-untyped-def]
+    """Return the longest path to one place, of what each comes from."""
+    return max(row[BEGIN] + begin, row[MESSAGE] + message, row[QUEUE] + queue)
+
+
+@kernel
+def played_s(  # type: ignore[no-untyped-def]
+    stage_ptr, phase, micro_batch, chunk, n_micro_batches, begin_s, end_s, of, sent_s, gather_s,
+    end, queue, made, ends, queues,
+):  # fmt: skip
+    """Return when the last stage has ended; 0 if the schedule can not be played.
+
+    Parameters
+    ----------
+    stage_ptr, phase, micro_batch, chunk
+        As `SlotArrays`.
+    begin_s, end_s
+        [K] what a stage does before its first block, and after its last one.
+    of
+        [2, P] of which part each one waits, forward and backward; -1: of none.
+    sent_s, gather_s
+        [2, P] seconds of the message; what is done with it when it has come, before it is read.
+    end, queue, made
+        [3, 3, P, 3] rows (`stage_max_plus.rows`) of every phase: of the first micro-batch, of all
+        others, of the block that is played last; those of `cost_cache` by the part that waits.
+    ends, queues
+        [K] written: when a stage has ended its blocks, and its queue.
+    """
+    n_stages = len(stage_ptr) - 1
+    n_parts, m = of.shape[1], n_micro_batches
+    begin = np.full((2, n_parts, m), np.nan)  # of every block that has been played
+    came = np.full((2, n_parts, m), NEVER)
+    queued = np.full((2, n_parts, m), NEVER)
+    link = np.full((2, n_parts), NEVER)  # when the last message has arrived
+    left = np.full((3, n_parts), m)
+    at = stage_ptr[:-1].copy()
+    ends[:] = begin_s
+    queues[:] = begin_s
+    moved = True
+    while moved:
+        moved = False
+        for s in range(n_stages):
+            while at[s] < stage_ptr[s + 1]:
+                k = at[s]
+                d, b = phase[k], micro_batch[k]
+                p = chunk[k] * n_stages + s
+                message = NEVER
+                if d < 2 and of[d, p] >= 0:
+                    q = of[d, p]
+                    if np.isnan(begin[d, q, b]):
+                        break
+                    row = made[d, 0 if b == 0 else 1, p]
+                    is_made = through(row, begin[d, q, b], came[d, q, b], queued[d, q, b])
+                    link[d, p] = max(link[d, p], is_made) + sent_s[d, p]
+                    message = link[d, p] + gather_s[d, p]
+                kind = 0 if b == 0 else 1
+                n = queues[s]
+                if d < 2:
+                    begin[d, p, b], came[d, p, b], queued[d, p, b] = ends[s], message, n
+                left[d, p] -= 1
+                t = ends[s]
+                ends[s] = through(end[d, kind, p], t, message, n)
+                which = 2 if left[d, p] == 0 else kind
+                queues[s] = max(n, through(queue[d, which, p], t, message, n))
+                at[s] += 1
+                moved = True
+    last = 0.0
+    for s in range(n_stages):
+        if at[s] < stage_ptr[s + 1]:
+            return 0.0
+        last = max(last, max(ends[s], queues[s]) + end_s[s])
+    return last

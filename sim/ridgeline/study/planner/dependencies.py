@@ -1,20 +1,24 @@
-"""Execution order of a plan class on a device, and the dependencies of its ops.
+"""Dependencies of a plan class: the order of its ops on a device, and what waits for what.
 
-A list of events for each direction: an op reads weights, runs, and has made gradients. Only what
-of weights moves between replicas is told, and the first op of every unit that waits for another
-unit. All layers are written out, also where few were priced: what a stage gathers and sums in a
-bucket depends on where it begins.
+`played` is a list of events for each direction: an op reads weights, runs, and has made gradients.
+Only what of weights moves between replicas is told, and the first op of every unit that waits for
+another unit. All layers are written out, also where few were priced: what a stage gathers and sums
+in a bucket depends on where it begins. `links` says which unit waits for which, `crossing` what
+units send each other wherever the network is cut, `waits` how long an expert exchange is exposed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.study.planner.layer_extrapolation import RepresentativeGraph
+from ridgeline.parallel.checkpointing.ops import once
+from ridgeline.parallel.partition.stage_of import HELD
+from ridgeline.parallel.sharding.shard import COLLECTIVES
+from ridgeline.study.planner.extrapolation import RepresentativeGraph
 from ridgeline.workload.autodiff import gradient_parts, weight_gradients
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 
@@ -342,3 +346,203 @@ def _links(
             size[name in taken.divided] += graph.tensors[name].bytes
         found[u] = v - u, count[event_of[i]], count[event_of[nearest]], *size
     return found
+
+
+LEAD, TRAIL, LINK = range(3)
+DIRECTIONS = 3
+"""Forward, backward, and backward without gradients of weights."""
+
+
+def links(graph: Graph, home: Ints, time_s: Floats) -> Floats:
+    """Return which unit each one waits for in a micro-batch: see `PlanClass.around`."""
+    n = int(home.max(initial=0)) + 1
+    around = np.zeros((DIRECTIONS, n, 3))
+    for direction in range(DIRECTIONS):
+        ops = [i for i, op in enumerate(graph.ops) if _goes(op, graph, direction)]
+        every = np.array(ops, np.int64)
+        place = {i: at for at, i in enumerate(ops)}
+        maker = {name: i for i in ops for name in graph.ops[i].outputs}
+        of_unit: dict[int, list[int]] = {}
+        for i in ops:
+            of_unit.setdefault(int(home[i]), []).append(i)
+        for u, mine in of_unit.items():
+            for i in mine:
+                of = [maker[name] for name in graph.ops[i].inputs if name in maker]
+                of = [m for m in of if (home[m] < u if direction == 0 else home[m] > u)]
+                if not of:
+                    continue
+                nearest = min(of, key=lambda m: (abs(int(home[m]) - u), -place[m]))
+                v = int(home[nearest])
+                # Beside its own: ops of units behind it that come first, as stretches of several
+                # units do that are done again.
+                behind = home[every] >= u if direction == 0 else home[every] <= u
+                around[direction, u] = (
+                    time_s[every[behind & (every < i)]].sum(),
+                    sum(time_s[k] for k in of_unit[v] if k > nearest),
+                    abs(v - u),
+                )
+                break
+    return around
+
+
+def _goes(op: Op, graph: Graph, direction: int) -> bool:
+    """Whether an op is played in the blocks of a direction."""
+    if op.pass_ is Pass.UPDATE or runs_once_per_step(op, graph):
+        return False
+    if direction == 0 or op.pass_ is Pass.FORWARD:
+        return direction == 0 and op.pass_ is Pass.FORWARD
+    return direction == 1 or op.pass_ is not Pass.WEIGHT_GRADIENT
+
+
+_LEFT = HELD | {Role.WEIGHT_GRADIENT}  # sums over stages are left to collectives
+
+
+class Crossing(NamedTuple):
+    """Tensors that units read of others, an entry for each unit that reads one.
+
+    Attributes
+    ----------
+    tensor, maker, reader
+        [E] a number of the tensor; units.
+    size_bytes
+        [E] what a rank sends of it.
+    """
+
+    tensor: Ints
+    maker: Ints
+    reader: Ints
+    size_bytes: Floats
+
+    def between(self, part: Ints) -> Floats:
+        """Return [P, P] bytes of a micro-batch from each part to each: a tensor goes once.
+
+        Parameters
+        ----------
+        part
+            [U] part of every unit.
+        """
+        n = int(part.max()) + 1
+        source, target = part[self.maker], part[self.reader]
+        goes = np.flatnonzero(source != target)
+        _, first = np.unique(self.tensor[goes] * n + target[goes], return_index=True)
+        found = np.zeros((n, n))
+        np.add.at(found, (source[goes[first]], target[goes[first]]), self.size_bytes[goes[first]])
+        return found
+
+
+def crossing(told: RepresentativeGraph, taken: OpFacts, tensor: int) -> Crossing:
+    """Return what units read of each other in a micro-batch, of ranks that share every op.
+
+    What is computed again elsewhere is not sent, as a stage may keep what it got in the forward
+    pass (`partition`).
+    """
+    graph, maker = told.graph, dict[str, int]()
+    numbers: dict[str, int] = {}
+    rows: dict[tuple[int, int, int], float] = {}
+    for i, op in enumerate(graph.ops):
+        if op.pass_ is Pass.UPDATE or taken.once[i]:
+            continue
+        reader = int(taken.home[i])
+        for name in op.inputs:
+            made = maker.get(name, reader)
+            if made != reader and graph.tensors[name].role not in _LEFT and once(name) == name:
+                size = graph.tensors[name].bytes / (1 if name in taken.divided else tensor)
+                rows[numbers.setdefault(name, len(numbers)), made, reader] = size
+        for name in op.outputs:
+            maker.setdefault(name, reader)
+    columns = np.array(list(rows), np.int64).reshape(-1, 3)
+    number, made_in, read_in = columns.T
+    sizes = np.array(list(rows.values()), np.float64)
+    return _of_all_layers(told, Crossing(number, made_in, read_in, sizes))
+
+
+def _of_all_layers(told: RepresentativeGraph, few: Crossing) -> Crossing:
+    """Write out repeated layers: what one reads of the layer before, and of far ones, each does."""
+    if not told.more:
+        return few
+    at, layer, more = told.at, told.per_layer, told.more
+    ends = np.stack((few.maker, few.reader))
+    repeated = (ends >= at) & (ends < at + layer)
+    before = (ends >= at - layer) & (ends < at)
+    later = ends >= at + layer
+    copied = repeated.any(axis=0) & ~later.any(axis=0)
+    moves = repeated | (before & repeated.any(axis=0))
+    behind = (ends + (ends >= at) * more * layer)[:, ~copied]
+    parts = [Crossing(few.tensor[~copied], behind[0], behind[1], few.size_bytes[~copied])]
+    number = int(few.tensor.max(initial=0)) + 1
+    for j in range(more + 1):
+        moved = (ends + moves * j * layer)[:, copied]
+        own = few.tensor[copied] + np.where(moves[0, copied], j * number, 0)
+        parts.append(Crossing(own, moved[0], moved[1], few.size_bytes[copied]))
+    return Crossing(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
+
+
+def waits(
+    graph: Graph, home: Ints, time_s: Floats, added_s: Floats, sent: Mapping[int, float]
+) -> Floats:
+    """Return [ops, 2] least seconds that ops wait in the forward and in the backward pass.
+
+    An all-to-all begins when that is made which it sends, and ops go on beside it until the first
+    one that reads what it brings: that one waits for what is left of it. Those of one rank go one
+    after the other, so that their times less what runs beside each may be added up: what runs
+    beside two of them is taken off twice. Gradients of weights that read it do not count as the
+    first, as a schedule may put them off. What is done again does not wait for the gradient that a
+    stage gets, but what reads it may: so the time is that of the op that makes it.
+
+    Parameters
+    ----------
+    home
+        [ops] unit of every op.
+    time_s, added_s
+        [ops] seconds of every op, or collective that no op runs beside, and of adding its gradients
+        to those of earlier micro-batches.
+    sent
+        Seconds of every collective that ops may run beside, by place; 0: not counted.
+    """
+    found = np.zeros((len(graph.ops), 2))
+    for column, forward in enumerate((True, False) if sent else ()):
+        played = [i for i, op in enumerate(graph.ops) if _is_played(op, graph, forward)]
+        until = np.zeros(len(graph.ops) + 1)
+        until[np.array(played, np.int64) + 1] = (time_s + added_s)[played]
+        until = np.cumsum(until)
+        maker = {name: i for i in played for name in graph.ops[i].outputs}
+        for at, i in enumerate(played):
+            if i not in sent:
+                continue
+            op = graph.ops[i]
+            source = max((maker[name] for name in op.inputs if name in maker), default=i)
+            reader = _first_reader(graph, played[at + 1 :], op, sent)
+            if reader is None or not home[source] == home[i] == home[reader]:
+                continue
+            own_s = 0.0 if source in sent else float(time_s[source])
+            beside_s = until[reader] - until[source] - own_s
+            at_once = _is_again(graph.ops[source]) and not _is_again(graph.ops[reader])
+            between = (graph.ops[k] for k in played if source < k < reader)
+            if at_once and not all(_is_again(one) or one.kind in COLLECTIVES for one in between):
+                continue  # what is made between them would be made as late
+            found[source if at_once else reader, column] += max(0.0, sent[i] - float(beside_s))
+    return found
+
+
+def _is_played(op: Op, graph: Graph, forward: bool) -> bool:
+    """Whether an op is played in the forward, or in the backward pass of a micro-batch."""
+    if op.pass_ is Pass.UPDATE or runs_once_per_step(op, graph):
+        return False
+    return (op.pass_ is Pass.FORWARD) is forward
+
+
+def _is_again(op: Op) -> bool:
+    """Whether an op of the forward pass is repeated for the backward pass."""
+    return op.pass_ is Pass.RECOMPUTE
+
+
+def _first_reader(graph: Graph, later: list[int], of: Op, sent: Mapping[int, float]) -> int | None:
+    """Return the first op that has to wait for what an all-to-all brings."""
+    brought = set(of.outputs)
+    for i in later:
+        op = graph.ops[i]
+        if op.pass_ is Pass.WEIGHT_GRADIENT or i in sent:
+            continue
+        if not brought.isdisjoint(op.inputs):
+            return i
+    return None

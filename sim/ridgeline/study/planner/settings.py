@@ -45,7 +45,7 @@ from ridgeline.parallel.plan.stack_choice import StackChoice, check_stack
 from ridgeline.parallel.sharding.ring_attention import HOP
 from ridgeline.parallel.sharding.shard import COLLECTIVES
 from ridgeline.software.stack import Stack
-from ridgeline.study.planner.cost_cache import BEST, GroupKey
+from ridgeline.study.planner.plan_class import BEST, GroupKey
 from ridgeline.workload.graph import Graph, Op
 from ridgeline.workload.model import Model
 
@@ -60,6 +60,8 @@ class PlanSettings:
     ----------
     chosen_by
         As in `StackChoice`.
+    memory_margin
+        Share of a device's memory that a plan leaves free.
     model
         As it is described; `written` is as the stack writes it.
     """
@@ -69,6 +71,7 @@ class PlanSettings:
     model: Model
     cluster: Cluster
     devices: int
+    memory_margin: float = 0.0
 
     @cached_property
     def written(self) -> Model:
@@ -113,8 +116,12 @@ class PlanSettings:
 
     @cached_property
     def capacity_bytes(self) -> int:
-        """Memory of a device; of several kinds, of the largest."""
-        return max(int(device.capacity_bytes) for device in self.kinds)
+        """Memory of a device that a plan may use; of several kinds, of the largest."""
+        return int(self.may_use(max(int(device.capacity_bytes) for device in self.kinds)))
+
+    def may_use(self, capacity_bytes: float) -> float:
+        """Return how much of a device's memory a plan may use."""
+        return capacity_bytes * (1.0 - self.memory_margin)
 
     @cached_property
     def idle_w(self) -> float:
@@ -283,8 +290,9 @@ def _given(stack: Stack) -> str:
 
 
 def running(
-    choice: StackChoice, model: Model, cluster: Cluster, devices: int, precision: str | None
-) -> tuple[PlanSettings, str]:
+    choice: StackChoice, model: Model, cluster: Cluster, devices: int, precision: str | None,
+    memory_margin: float = 0.0,
+) -> tuple[PlanSettings, str]:  # fmt: skip
     """Return how a stack runs plans of a search, and in which precision.
 
     Raises
@@ -292,7 +300,7 @@ def running(
     RidgelineError
         If the stack cannot run the model on the machine in this precision.
     """
-    one = PlanSettings(choice.stack, choice.chosen_by, model, cluster, devices)
+    one = PlanSettings(choice.stack, choice.chosen_by, model, cluster, devices, memory_margin)
     precision = precision or choice.stack.plan.precision
     precision = precision or default_precision(model.network.precision, cluster.device)
     one.check(precision)

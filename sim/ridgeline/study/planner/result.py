@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.plan.plan import Plan
+from ridgeline.study.planner.objectives import Objective
 from ridgeline.units import show
-
-Objective = Literal["time", "energy", "cost"]
 
 
 def _text(fields: Mapping[str, Any]) -> str:
     return ",".join(f"{name}={value}" for name, value in fields.items())
+
+
+def shape_of(plan: Plan) -> tuple[object, ...]:
+    """Return what plans differ in that are alternatives, and not variants of one."""
+    return (
+        *(plan.data, plan.tensor, plan.pipeline, plan.context, plan.expert, plan.spatial),
+        *(plan.recompute, plan.zero_stage > 1),
+    )
+
+
+_TOLD, _MUCH, _MOST_TOLD = 0.005, 0.03, 4
+
+
+def _signed(share: float) -> str:
+    """Write a share of the best plan's as per cent."""
+    return f"{share:+.1%}"
 
 
 @dataclass(frozen=True)
@@ -29,6 +44,8 @@ class SimulatedPlan:
         What its step takes at least, by the screen.
     said
         The fields of the plan that its stack has to be told.
+    spent_s
+        On what the rank that finishes last spends the time of a step (`searcher.spent_s`).
     """
 
     plan: Plan
@@ -39,9 +56,37 @@ class SimulatedPlan:
     bound_s: float
     objective: float
     said: Mapping[str, Any]
+    spent_s: Mapping[str, float] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return _text(self.said)
+
+    @property
+    def shape(self) -> tuple[object, ...]:
+        """What plans differ in that are alternatives: degrees, recomputation, what is sharded."""
+        return shape_of(self.plan)
+
+    def loses_by(self, best: SimulatedPlan) -> str:
+        """Say on what a plan spends more than the best, the most first; less only where it is much.
+
+        Of the time of a step, then of energy and memory.
+        """
+        whole = best.step_time_s
+        names = {**self.spent_s, **best.spent_s}
+        more = {n: self.spent_s.get(n, 0.0) - best.spent_s.get(n, 0.0) for n in names}
+        ordered = sorted(more.items(), key=lambda item: -item[1])
+        said = [
+            f"{_signed(seconds / whole)} {name}"
+            for name, seconds in ordered
+            if seconds > _TOLD * whole or seconds < -_MUCH * whole
+        ][:_MOST_TOLD]
+        for name, mine, other in (
+            ("energy", self.energy_j, best.energy_j),
+            ("memory", float(self.memory_bytes), float(best.memory_bytes)),
+        ):
+            if mine > other * (1 + _MUCH):
+                said.append(f"{_signed(mine / other - 1)} {name}")
+        return ", ".join(said) or "as much of everything, within half a per cent"
 
     @property
     def shown(self) -> str:
@@ -61,7 +106,42 @@ class SimulatedPlan:
             "fits": self.fits,
             "bound_s": self.bound_s,
             "objective": self.objective,
+            "spent_s": dict(self.spent_s),
         }
+
+
+class SearchProgress(NamedTuple):
+    """How far a search is.
+
+    Attributes
+    ----------
+    seconds
+        Since it began.
+    doing, plan
+        "searching", or "playing" a plan.
+    best
+        The best plan so far.
+    open_bound
+        No plan that is not known yet is better than this; 0: nothing is known.
+    priced, families, played
+        How many families of plans are priced, of how many, and plans that were played.
+    """
+
+    seconds: float
+    doing: str
+    plan: str
+    best: SimulatedPlan | None
+    open_bound: float
+    priced: int
+    families: int
+    played: int
+
+    @property
+    def gap(self) -> float:
+        """How much better, as a share, another plan could be at most; 1 where nothing is known."""
+        if self.best is None:
+            return 1.0
+        return max(0.0, 1 - self.open_bound / self.best.objective)
 
 
 @dataclass(frozen=True)
@@ -123,6 +203,8 @@ class SearchResult:
         How many plans a second the compiled screen took.
     needs
         What it would take, where no plan fits.
+    stopped
+        "time limit" or "interrupted", where the search did not end by itself.
     """
 
     model: str
@@ -141,12 +223,18 @@ class SearchResult:
     screen_plans_per_s: float
     seconds: float
     needs: FeasibilityGap | None = None
+    stopped: str = ""
 
     @property
     def best(self) -> SimulatedPlan:
         """The best plan."""
         if not self.replays:
             where = f"{self.model} on {self.devices} devices of {self.cluster}"
+            if self.stopped:
+                raise RidgelineError(
+                    f"the search of {where} ended by {self.stopped} before a plan was found that"
+                    " fits; give it more time"
+                )
             if np.isfinite(self.open_bound):
                 raise RidgelineError(
                     f"none of the {self.n_too_full} plans of {where} that were played fits into "
@@ -170,6 +258,16 @@ class SearchResult:
         """Whether no other plan can be better."""
         return self.open_bound >= self.best.objective
 
+    def alternatives(self) -> tuple[SimulatedPlan, ...]:
+        """Return the best played plan of every shape but that of the best, the best first."""
+        shapes = {self.best.shape}
+        found = []
+        for replay in self.replays:
+            if replay.shape not in shapes:
+                shapes.add(replay.shape)
+                found.append(replay)
+        return tuple(found)
+
     def pareto(self) -> tuple[SimulatedPlan, ...]:
         """Return the replayed plans that none beats in time, energy and memory at once."""
         return pareto(self.replays)
@@ -186,7 +284,12 @@ class SearchResult:
             "objective": self.objective,
             "best": self.best.to_dict(),
             "proven_optimal": self.proven,
+            "stopped": self.stopped,
             "gap": self.gap,
+            "alternatives": [
+                {**replay.to_dict(), "loses_by": replay.loses_by(self.best)}
+                for replay in self.alternatives()
+            ],
             "runners_up": [replay.to_dict() for replay in self.replays[1:]],
             "pareto": [replay.to_dict() for replay in self.pareto()],
             "n_plans": self.n_plans,

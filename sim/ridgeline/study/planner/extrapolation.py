@@ -110,9 +110,15 @@ class ReducedModel:
         """The model with the fewest layers that is divided as the whole is."""
         return self.fewer[0] if self.fewer else self.model
 
-    def told(self, made: Callable[[Model], Graph]) -> RepresentativeGraph:
-        """Make a graph of few layers, two of which are alike; if there is none, of all layers."""
-        for model in self.fewer:
+    def told(self, made: Callable[[Model], Graph], first: int = 0) -> RepresentativeGraph:
+        """Make a graph of few layers, two of which are alike; if there is none, of all layers.
+
+        Parameters
+        ----------
+        first
+            Which of `fewer` is tried first; those behind it are next, those before it last.
+        """
+        for model in (*self.fewer[first:], *self.fewer[:first]):
             graph = made(model)
             parts = units(graph)
             at = self._repeated(graph, parts)
@@ -121,6 +127,11 @@ class ReducedModel:
                 return RepresentativeGraph(graph, parts, at, self.per_layer, more)
         graph = made(self.model)
         return RepresentativeGraph(graph, units(graph))
+
+    def place_of(self, told: RepresentativeGraph) -> int:
+        """Return which of `fewer` a graph is of; 0: of none of them."""
+        layers = _layers(self.model) - told.more if told.more else 0
+        return next((k for k, model in enumerate(self.fewer) if _layers(model) == layers), 0)
 
     def _repeated(self, graph: Graph, parts: tuple[Unit, ...]) -> int:
         """Return the first unit of a layer that is like the one before; 0: none is."""

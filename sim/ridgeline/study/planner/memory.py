@@ -7,8 +7,8 @@ from contextlib import suppress
 import numpy as np
 
 from ridgeline.errors import RidgelineError
-from ridgeline.study.planner.cost_cache import GroupKey
-from ridgeline.study.planner.search_result import FeasibilityGap, SimulatedPlan
+from ridgeline.study.planner.plan_class import GroupKey
+from ridgeline.study.planner.result import FeasibilityGap, SimulatedPlan
 from ridgeline.study.planner.searcher import Searcher
 
 _PRICED, _SHARPENED = 12, 400  # groups, plans: those of the least bounds
