@@ -14,6 +14,7 @@ from dataclasses import replace
 from ridgeline.errors import RidgelineError
 from ridgeline.workload import numerics as precisions
 from ridgeline.workload.adapters import Adapters
+from ridgeline.workload.generation_step import CachedLayer, GenerationStep
 from ridgeline.workload.graph import (
     CheckpointRegion,
     Conv,
@@ -57,6 +58,13 @@ class GraphBuilder:
         What alone is trained, where that is not the whole network.
     separate_loss
         Which steps of a cross entropy are kernels of their own (`ops.cross_entropy`).
+
+    Attributes
+    ----------
+    generation
+        The step of generation that the graph is of; None: of training.
+    cached
+        What layers of a step of generation keep of every sequence, in the order of the layers.
     """
 
     def __init__(
@@ -75,6 +83,8 @@ class GraphBuilder:
         self.frozen: frozenset[str] = frozenset()
         self.checkpoints: dict[int, list[str]] = {}
         """Regions that are formed again, by numbers; below 0: all of them."""
+        self.generation: GenerationStep | None = None
+        self.cached: list[CachedLayer] = []
         self.tensors: dict[str, Tensor] = {}
         self.ops: list[Op] = []
         self._op_names: set[str] = set()
