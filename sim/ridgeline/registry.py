@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from ridgeline import plugins
 from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.open_names import OpenNames
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
@@ -35,6 +36,8 @@ class Registry(Mapping[K, T], Generic[K, T]):
         What a thing must be an instance of; any, by default.
     parameters
         Of functions, what they take by position; not checked, by default.
+    opens
+        Names that files may say, to which those of plug-ins are added.
     """
 
     def __init__(
@@ -43,7 +46,9 @@ class Registry(Mapping[K, T], Generic[K, T]):
         package: str,
         of_type: type | None = None,
         parameters: tuple[str, ...] = (),
+        opens: OpenNames | None = None,
     ) -> None:
+        self._opens = opens
         self._what, self._package, self._of_type = what, package, of_type
         self._parameters = parameters
         self._things: dict[K, T] = {}
@@ -75,6 +80,8 @@ class Registry(Mapping[K, T], Generic[K, T]):
             if self._parameters:
                 takes(thing, f"{self._what} {_text(name)!r}", *self._parameters)
             self._things[name], self._places[name] = thing, _place()
+            if self._opens is not None:
+                self._opens.add(_text(name))
             return thing
 
         return put

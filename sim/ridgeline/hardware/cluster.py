@@ -15,21 +15,28 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.node import LinkType, Node, priced_links
 from ridgeline.hardware.sourced import DEFAULT, Described, Sourced
+from ridgeline.open_names import OpenNames
 
 Ratio = Annotated[float, Field(ge=1.0, le=1024.0, strict=False)]
+
+
+FABRIC_KINDS = OpenNames("fat-tree", "rail-optimised", "dragonfly", "torus", "mesh", "switch")
+"""Kinds of networks between nodes; a plug-in adds one (`network.topology.FABRICS`)."""
 
 
 class Fabric(Strict):
     """The network between nodes."""
 
-    kind: Literal["fat-tree", "rail-optimised", "dragonfly", "torus", "mesh", "switch"]
+    kind: Annotated[str, FABRIC_KINDS]
     """"fat-tree": leaf switches with half their ports down and half up, or fewer up, and one or two
     levels above them; "rail-optimised": the same, but NICs of equal position in their nodes share a
     leaf; "dragonfly": groups of fully linked routers, every two groups linked; "torus": node to
     node, a ring of nodes in each dimension; "mesh": the same without the links that close rings, as
-    on a wafer; "switch": one ideal switch."""
+    on a wafer; "switch": one ideal switch; others as the plug-in that registers the name does."""
     link: str
     """Link type of every cable."""
+    parameters: dict[str, float | str] = Field(default_factory=dict)
+    """Of a fabric whose kind a plug-in registers: numbers and texts that its function reads."""
     radix: int | None = Field(default=None, ge=2, le=4096, multiple_of=2)
     """Ports of one switch; of a fat tree, and of a dragonfly without a shape."""
     levels: Literal[2, 3] = 2
@@ -56,6 +63,10 @@ class Fabric(Strict):
 
     @model_validator(mode="after")
     def _complete(self) -> Fabric:
+        if self.parameters and self.kind in FABRIC_KINDS.shipped:
+            raise FieldError(
+                f"is of kinds that plug-ins register; this fabric is {self.kind}", "parameters"
+            )
         match self.kind:
             case "torus" | "mesh" if not self.shape:
                 raise ValueError(f"a {self.kind} needs a shape, for example shape: [4, 4, 4]")

@@ -21,6 +21,7 @@ from ridgeline.hardware.sourced import DEFAULT, NOT_STATED, Described, Positive,
 from ridgeline.hardware.sparsity_support import Skip
 from ridgeline.hardware.spatial import SpatialArray
 from ridgeline.hardware.tiles import TileMachine
+from ridgeline.open_names import OpenNames
 
 Work = Literal["matrix", "vector"]
 _Side = Annotated[int, Field(ge=1, le=4096)]
@@ -63,12 +64,21 @@ class Winograd(Strict):
     """Who says that the device's library has them."""
 
 
+ENGINE_KINDS = OpenNames(
+    "tensor-core", "vector", "cores", "systolic", "broadcast-grid", "spatial", "bsp"
+)
+"""Kinds of engines; a plug-in adds one with its model (`kernels.contraction_time`)."""
+
+
 class Engine(Strict):
     """A compute engine: what work it does and how fast in each number format."""
 
-    kind: Literal["tensor-core", "vector", "cores", "systolic", "broadcast-grid", "spatial", "bsp"]
+    kind: Annotated[str, ENGINE_KINDS]
     """How time is counted: tensor-core and vector by tiles in waves over the processors; cores as
-    general-purpose cores; systolic, spatial, broadcast-grid by exact cycles; bsp by supersteps."""
+    general-purpose cores; systolic, spatial, broadcast-grid by exact cycles; bsp by supersteps;
+    others by the model that a plug-in registers under that name."""
+    parameters: dict[str, float | str] = Field(default_factory=dict)
+    """Of an engine whose kind a plug-in registers: numbers and texts that its model reads."""
     runs: tuple[Work, ...] = Field(strict=False, min_length=1)
     """"matrix" for contractions, "vector" for everything else."""
     rates: dict[str, Sourced[units.FlopPerSecond]] = Field(min_length=1)
@@ -135,6 +145,10 @@ class Engine(Strict):
                     else f"an engine of kind {kind} needs the field {field!r}",
                     field if is_there else "kind",
                 )
+        if self.parameters and self.kind in ENGINE_KINDS.shipped:
+            raise FieldError(
+                f"is of kinds that plug-ins register; this engine is {self.kind}", "parameters"
+            )
         if self.vector_rates and not set(self.vector_rates) <= set(self.rates):
             other = min(set(self.vector_rates) - set(self.rates))
             raise FieldError(

@@ -26,6 +26,7 @@ from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.node import Node
 from ridgeline.hardware.sourced import Sourced
+from ridgeline.open_names import OpenNames
 from ridgeline.units import Dimensioned
 
 Model = type[BaseModel]
@@ -196,6 +197,8 @@ def _type(annotation: Any, metadata: Any = ()) -> str:  # noqa: PLR0911
     metadata = [*metadata, *getattr(annotation, "__metadata__", ())]
     if any(isinstance(each, Dimensioned) for each in metadata):
         return "quantity"
+    for names in (each for each in metadata if isinstance(each, OpenNames)):
+        return "one of " + ", ".join(f"`{each}`" for each in names)
     if _is_sourced(annotation):
         value = annotation.model_fields["value"]
         return _type(value.annotation, value.metadata)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from ridgeline.hardware.device import Device
+from ridgeline.hardware.device import ENGINE_KINDS, Device
 from ridgeline.kernels.cost import OperandBytes
 from ridgeline.kernels.latency_parts import (
     BUSY_THROUGHOUT,
@@ -105,6 +105,6 @@ EngineModel = Callable[
 
 ENGINE_MODELS: Registry[str, EngineModel] = Registry(
     "engine model", "ridgeline.kernels.engines",
-    parameters=("jobs", "device", "engine", "format_", "search"),
+    parameters=("jobs", "device", "engine", "format_", "search"), opens=ENGINE_KINDS,
 )  # fmt: skip
 """All engine models by kind of engine."""

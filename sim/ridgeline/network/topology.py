@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.hardware.cluster import Fabric
+from ridgeline.hardware.cluster import FABRIC_KINDS, Fabric
 from ridgeline.network.library import LinkLibrary
 from ridgeline.registry import Registry
 
@@ -346,6 +346,7 @@ FABRICS: Registry[str, Callable[[TopologyBuilder, Fabric, Sequence[int], LinkKin
         "fabric",
         "ridgeline.network.topologies",
         parameters=("drawing", "fabric", "nics", "link"),
+        opens=FABRIC_KINDS,
     )
 )
 """Draws the switches above the NICs, given as vertices in node order; by `Fabric.kind`."""

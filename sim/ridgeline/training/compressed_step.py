@@ -19,9 +19,7 @@ from ridgeline.workload.graph import Role
 _FP32_BYTES = 4.0
 
 
-def compressed_step_s(
-    point: Point, step: Result, sent: SentGradients, file: str | None = None
-) -> float:
+def compressed_step_s(point: Point, step: Result, sent: SentGradients) -> float:
     """Return the time of a step whose gradients are compressed, in seconds.
 
     A method that sends some steps in full (`warm_up_share`) gives the mean over the run.
@@ -34,13 +32,12 @@ def compressed_step_s(
     plan, cluster = step.details.plan, step.details.cluster
     if plan.devices != plan.data or plan.zero_stage:
         raise ConfigError(
-            "compressed gradients are of plans that are data-parallel alone", file=file,
-            field="gradients",
+            "compressed gradients are of plans that are data-parallel alone", field="gradients",
         )  # fmt: skip
     nodes = len(cluster.nodes_of(plan.devices))
     workers = nodes if nodes > 1 else plan.devices
     if workers < 2:
-        raise ConfigError("one device sends no gradients", file=file, field="gradients")
+        raise ConfigError("one device sends no gradients", field="gradients")
     method = compression(sent.compression)
     weights = [t for t in step.details.graph.tensors.values() if t.role is Role.WEIGHT]
     numbers = sum(tensor.elements for tensor in weights)

@@ -48,9 +48,7 @@ class LocalRound:
         return self.step_s + self.exchange_s / self.steps
 
 
-def local_round(
-    point: Point, step: Result, local: LocalSteps, file: str | None = None
-) -> LocalRound:
+def local_round(point: Point, step: Result, local: LocalSteps) -> LocalRound:
     """Return what a round takes on a machine.
 
     The exchange is an all-reduce of fp32 differences over a ring of all replicas: at
@@ -63,7 +61,7 @@ def local_round(
     """
     plan = step.details.plan
     if plan.data < 2:
-        raise ConfigError("local steps need several replicas", file=file, field="local_steps")
+        raise ConfigError("local steps need several replicas", field="local_steps")
     numbers = sum(
         tensor.elements
         for tensor in step.details.graph.tensors.values()

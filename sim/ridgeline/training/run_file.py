@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -18,7 +19,7 @@ from ridgeline.config import (
     read_yaml,
     validate,
 )
-from ridgeline.errors import ConfigError
+from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.sourced import Count, Positive
 from ridgeline.study.point import Point, check_path
 from ridgeline.training.failures import DAY_S, FailureCause
@@ -322,9 +323,55 @@ def read_run(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Ru
     ConfigError
         With file, line and field of the first mistake.
     """
+    return run_of(run_document(path, overrides))
+
+
+def run_document(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Document:
+    """Read a run file as data, with fields replaced, and the line of each.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, is of another kind, or a path leads nowhere.
+    """
     document = read_yaml(path)
     check_kind(document, "run")
-    document = overridden(document, overrides or {})
+    return overridden(document, overrides or {})
+
+
+@contextmanager
+def located(document: Document | None, *place: str | int) -> Iterator[None]:
+    """Let mistakes that are found later name file, line and field.
+
+    Parameters
+    ----------
+    document
+        None: of a run that was not read from a file.
+    place
+        Of a mistake that names no field.
+    """
+    try:
+        yield
+    except ConfigError as error:
+        if document is None or error.file is not None:
+            raise
+        field = tuple(int(p) if p.isdecimal() else p for p in (error.field or "").split(".") if p)
+        if not field or field[0] not in RunFile.model_fields:
+            field = (*place, *field)
+        raise document.error(error.message, field) from error
+    except RidgelineError as error:
+        raise (ConfigError(str(error)) if document is None
+               else document.error(str(error), place)) from error  # fmt: skip
+
+
+def run_of(document: Document) -> RunFile:
+    """Check a run file's data.
+
+    Raises
+    ------
+    ConfigError
+        With file, line and field of the first mistake.
+    """
     file = validate(document, RunFile)
     _check_paths(document, file.set, ())
     for i, phase in enumerate(file.target.phases or ()):

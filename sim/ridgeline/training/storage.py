@@ -84,9 +84,7 @@ def state_bytes(result: Result) -> float:
     return float(sum(tensor.bytes for tensor in tensors if tensor.role in _SAVED))
 
 
-def checkpoint_times(
-    policy: CheckpointPolicy, result: Result, file: str | None = None
-) -> CheckpointTimes:
+def checkpoint_times(policy: CheckpointPolicy, result: Result) -> CheckpointTimes:
     """Return what one checkpoint of a step's model takes.
 
     A copy to host memory passes the link between each device and its host, all devices beside each
@@ -108,12 +106,12 @@ def checkpoint_times(
     elif policy.mode == "in-memory":
         write_s = 0.0
     else:
-        write_s = size / _storage_rate(result, nodes, file)
+        write_s = size / _storage_rate(result, nodes)
     stall_s = write_s
     if policy.mode != "synchronous":
         stall_s = size / devices / _host_rate(result)
     if policy.mode == "in-memory":
-        copied_s = stall_s + size / nodes / _adapter_rate(result, file)
+        copied_s = stall_s + size / nodes / _adapter_rate(result)
     if policy.restore_time is not None:
         restore_s = policy.restore_time
     elif policy.mode == "in-memory":
@@ -130,7 +128,7 @@ def checkpoint_times(
     )
 
 
-def _storage_rate(result: Result, nodes: int, file: str | None) -> float:
+def _storage_rate(result: Result, nodes: int) -> float:
     """Rate of the machine's own storage: the cluster's, else the disks of all nodes in use."""
     cluster = result.details.cluster
     if cluster.storage is not None:
@@ -140,7 +138,6 @@ def _storage_rate(result: Result, nodes: int, file: str | None) -> float:
         raise ConfigError(
             f"{cluster.name} states no storage: give checkpoint.write (a rate such as 40 GB/s), "
             "or checkpoint.save_time",
-            file=file,
             field="checkpoint.write",
         )
     return nodes * disks.value
@@ -151,13 +148,12 @@ def _host_rate(result: Result) -> float:
     return host_link(from_cluster(result.details.cluster, 1)).bytes_per_s
 
 
-def _adapter_rate(result: Result, file: str | None) -> float:
+def _adapter_rate(result: Result) -> float:
     """Rate at which one node sends by all its network adapters."""
     cluster = result.details.cluster
     if cluster.fabric is None:
         raise ConfigError(
             f"{cluster.name} has one node: no other memory to copy checkpoints to",
-            file=file,
             field="checkpoint.mode",
         )
     link = cluster.link_types[cluster.fabric.link]

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ridgeline.config import Document
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.report.power import device_power_w, idle_node_power, node_power
 from ridgeline.report.result import Result
@@ -23,10 +24,23 @@ from ridgeline.training.checkpoint_interval import daly_interval_s, young_interv
 from ridgeline.training.compressed_step import compressed_step_s
 from ridgeline.training.failures import FailureCause, between_failures_s
 from ridgeline.training.final_accuracy import epochs_to_accuracy
-from ridgeline.training.footprint import RunFootprint, RunPower, footprint
+from ridgeline.training.footprint import (
+    RunFootprint,
+    RunPower,
+    carbon_intensity,
+    footprint,
+)
 from ridgeline.training.input_epochs import read_by_epoch
 from ridgeline.training.local_steps import local_round
-from ridgeline.training.run_file import Quality, RunFile, RunPhase, point_of, read_run
+from ridgeline.training.run_file import (
+    Quality,
+    RunFile,
+    RunPhase,
+    located,
+    point_of,
+    run_document,
+    run_of,
+)
 from ridgeline.training.scaling_law import scaling_law
 from ridgeline.training.statistical_efficiency import (
     TrainingAmount,
@@ -98,9 +112,11 @@ def train(
     """
     if not 1 <= seeds <= MOST_SEEDS:
         raise ConfigError(f"must be from 1 to {MOST_SEEDS}, found {seeds}", field="seeds")
-    file = None if isinstance(run, RunFile) else str(run)
-    described = run if isinstance(run, RunFile) else read_run(run, overrides)
-    facts, step = run_facts(described, file)
+    if isinstance(run, RunFile):
+        facts, step = run_facts(run)
+    else:
+        document = run_document(run, overrides)
+        facts, step = run_facts(run_of(document), document)
     first = facts.run.seed
     played = mapped(partial(_play, facts), range(first, first + seeds), processes, cluster_address)
     return TrainingResult(
@@ -126,8 +142,13 @@ def train(
     )
 
 
-def run_facts(run: RunFile, file: str | None = None) -> tuple[RunFacts, Result]:
+def run_facts(run: RunFile, document: Document | None = None) -> tuple[RunFacts, Result]:
     """Simulate the steps of a run, and find how many there are and when it saves.
+
+    Parameters
+    ----------
+    document
+        Where the run was read; mistakes name its lines.
 
     Raises
     ------
@@ -137,48 +158,66 @@ def run_facts(run: RunFile, file: str | None = None) -> tuple[RunFacts, Result]:
     notes: list[str] = []
     amount: TrainingAmount | None = None
     if run.target.phases:
-        steps = [point_of(run, phase).simulate(run.dataset or None) for phase in run.target.phases]
-        times = StepTimes(
-            tuple(
-                StepPhase(
-                    _phase_steps(run, phase, step, file),
-                    step.step_time_s,
-                    step.time_s.get("input", 0.0),
+        steps = [_simulated(run, point_of(run, phase), document) for phase in run.target.phases]
+        with located(document, "target"):
+            times = StepTimes(
+                tuple(
+                    StepPhase(
+                        _phase_steps(run, phase, step),
+                        step.step_time_s,
+                        step.time_s.get("input", 0.0),
+                    )
+                    for phase, step in zip(run.target.phases, steps, strict=True)
                 )
-                for phase, step in zip(run.target.phases, steps, strict=True)
             )
-        )
         step = max(steps, key=lambda of: of.details.plan.devices)
     else:
         point = point_of(run)
-        step = point.simulate(run.dataset or None)
-        phase = StepPhase(1, *_step_time(run, point, step, notes, file))
-        amount, count = _steps(run, step, file)
+        step = _simulated(run, point, document)
+        with located(document, "plan"):
+            phase = StepPhase(1, *_step_time(run, point, step, notes))
+        with located(document, "target"):
+            amount, count = _steps(run, step)
         phase = replace(phase, count=count)
-        times = StepTimes((phase,) if run.ramp is None else _ramped(run, point, step, phase, file))
+        with located(document, "ramp"):
+            times = StepTimes((phase,) if run.ramp is None else _ramped(run, point, step, phase))
     plan, cluster = step.details.plan, step.details.cluster
-    if run.input is not None:
-        times = read_by_epoch(times, run.input, load_dataset(run.dataset), plan.global_batch)
+    with located(document, "input"):
+        if run.input is not None:
+            times = read_by_epoch(times, run.input, load_dataset(run.dataset), plan.global_batch)
     nodes = len(cluster.nodes_of(plan.devices))
-    facts = RunFacts(
-        run=run,
-        steps=times,
-        nodes=nodes,
-        devices=plan.devices,
-        workers=plan.data,
-        saving=_saving(run, step, times, nodes, file),
-        power=_power(run, step, nodes, notes),
-        pue=cluster.pue.value if run.facility.pue is None else run.facility.pue,
-        amount=amount,
-        notes=tuple(notes),
-    )
-    _check(facts, file)
+    with located(document, "facility", "grid"):
+        carbon_intensity(run.facility)  # refused before anything is played
+    with located(document, "checkpoint"):
+        facts = RunFacts(
+            run=run,
+            steps=times,
+            nodes=nodes,
+            devices=plan.devices,
+            workers=plan.data,
+            saving=_saving(run, step, times, nodes),
+            power=_power(run, step, nodes, notes),
+            pue=cluster.pue.value if run.facility.pue is None else run.facility.pue,
+            amount=amount,
+            notes=tuple(notes),
+        )
+        _check(facts)
     return facts, step
 
 
-def _step_time(
-    run: RunFile, point: Point, step: Result, notes: list[str], file: str | None
-) -> tuple[float, float]:
+def _simulated(run: RunFile, point: Point, document: Document | None) -> Result:
+    """Simulate a step; mistakes name the field that they come from."""
+    for root in ("model", "cluster"):
+        with located(document, root):
+            point.load(root)
+    with located(document, "dataset"):
+        if run.dataset:
+            load_dataset(run.dataset)
+    with located(document, "plan"):
+        return point.simulate(run.dataset or None)
+
+
+def _step_time(run: RunFile, point: Point, step: Result, notes: list[str]) -> tuple[float, float]:
     """Return the time of a step, simulated or with what is known, and its wait for input."""
     simulated_s = step.step_time_s
     source = run.step.source or "no source"
@@ -190,7 +229,7 @@ def _step_time(
         return run.step.time, 0.0
     input_s = step.time_s.get("input", 0.0)
     if run.local_steps is not None:
-        local = local_round(point, step, run.local_steps, file)
+        local = local_round(point, step, run.local_steps)
         notes.append(
             f"local steps: {local.step_s:.4g} s each, an exchange of {local.exchange_s:.4g} s "
             f"once in {local.steps:,}; {local.sent_bytes / 1e9:.4g} GB a replica and exchange"
@@ -198,7 +237,7 @@ def _step_time(
         return local.mean_step_s, 0.0
     if run.gradients is not None:
         whole_s = simulated_s
-        simulated_s = compressed_step_s(point, step, run.gradients, file)
+        simulated_s = compressed_step_s(point, step, run.gradients)
         notes.append(
             f"gradients by {run.gradients.compression}: a step of {whole_s:.4g} s takes "
             f"{simulated_s:.4g} s"
@@ -209,7 +248,6 @@ def _step_time(
     if plan.devices != plan.data:
         raise ConfigError(
             "a rate of one device is of data-parallel plans alone; give step.time",
-            file=file,
             field="step.one_device",
         )
     share = plan.global_batch // plan.data
@@ -222,7 +260,7 @@ def _step_time(
     return stated_s + max(0.0, simulated_s - one.step_time_s), input_s
 
 
-def _steps(run: RunFile, step: Result, file: str | None) -> tuple[TrainingAmount | None, int]:
+def _steps(run: RunFile, step: Result) -> tuple[TrainingAmount | None, int]:
     """Return the steps to a target, and the measured amount that they rest on."""
     target, batch = run.target, step.details.plan.global_batch
     if target.steps is not None:
@@ -252,11 +290,11 @@ def _steps(run: RunFile, step: Result, file: str | None) -> tuple[TrainingAmount
         if not tokens:
             raise ConfigError(
                 f"{step.details.model.name} has no tokens: give samples, epochs or steps",
-                file=file, field="target",
+                field="target",
             )  # fmt: skip
         count /= tokens
     if unit == "epochs":
-        count *= _epoch_samples(run, file)
+        count *= _epoch_samples(run)
     return amount, max(1, math.ceil(count / batch))
 
 
@@ -268,7 +306,7 @@ def _amount(quality: Quality, batch: int) -> TrainingAmount:
     return training_amount(quality.benchmark, quality.target, quality.unit, batch)
 
 
-def _epoch_samples(run: RunFile, file: str | None) -> int:
+def _epoch_samples(run: RunFile) -> int:
     if run.dataset_samples is not None:
         return run.dataset_samples
     if run.dataset:
@@ -278,25 +316,22 @@ def _epoch_samples(run: RunFile, file: str | None) -> int:
     raise ConfigError(
         "an epoch needs the samples of the data set: give dataset_samples, or a dataset that "
         "states them",
-        file=file,
         field="dataset_samples",
     )
 
 
-def _phase_steps(run: RunFile, phase: RunPhase, step: Result, file: str | None) -> int:
+def _phase_steps(run: RunFile, phase: RunPhase, step: Result) -> int:
     """Return the steps of a phase."""
     if phase.steps is not None:
         return phase.steps
     samples = phase.samples
     if samples is None:
         assert phase.epochs is not None  # one of the three is given
-        samples = phase.epochs * _epoch_samples(run, file)
+        samples = phase.epochs * _epoch_samples(run)
     return max(1, round(samples / step.details.plan.global_batch))
 
 
-def _ramped(
-    run: RunFile, point: Point, step: Result, phase: StepPhase, file: str | None
-) -> tuple[StepPhase, ...]:
+def _ramped(run: RunFile, point: Point, step: Result, phase: StepPhase) -> tuple[StepPhase, ...]:
     """Return the phase in which the batch grows, and the rest of the steps.
 
     Targets in steps count those of the ramp, too; of others, the samples of the ramp count.
@@ -306,7 +341,6 @@ def _ramped(
     if ramp.start >= batch:
         raise ConfigError(
             f"a ramp starts below the batch of {batch:,}; found {ramp.start:,}",
-            file=file,
             field="ramp.start",
         )
     small = replace(point, plan={**point.plan, "global_batch": ramp.start}).simulate(
@@ -318,7 +352,6 @@ def _ramped(
     if spared >= phase.count:
         raise ConfigError(
             f"the ramp takes {growing:,} steps, and the run ends before it does",
-            file=file,
             field="ramp.samples",
         )
     first_s = small.step_time_s * scale
@@ -333,12 +366,12 @@ def _ramped(
 
 
 def _saving(
-    run: RunFile, step: Result, times: StepTimes, nodes: int, file: str | None
+    run: RunFile, step: Result, times: StepTimes, nodes: int
 ) -> tuple[CheckpointTimes, int] | None:
     """Return the times of a checkpoint, and the steps between two."""
     if run.checkpoint is None:
         return None
-    saved = checkpoint_times(run.checkpoint, step, file)
+    saved = checkpoint_times(run.checkpoint, step)
     every = run.checkpoint.every
     if isinstance(every, int):
         return saved, every
@@ -347,7 +380,6 @@ def _saving(
         if between_s == math.inf:
             raise ConfigError(
                 f"{every} needs failures that stop the job; give a time or steps",
-                file=file,
                 field="checkpoint.every",
             )
         best = young_interval_s if every == "young" else daly_interval_s
@@ -376,13 +408,12 @@ def _power(run: RunFile, step: Result, nodes: int, notes: list[str]) -> RunPower
     return RunPower(nodes * busy_w, nodes * idle_w, run.recovery.spares * idle_w)
 
 
-def _check(facts: RunFacts, file: str | None) -> None:
+def _check(facts: RunFacts) -> None:
     """Refuse a run that never ends."""
     backups = facts.run.stragglers.backup_workers
     if backups >= facts.workers:
         raise ConfigError(
             f"{backups} backup workers of {facts.workers} replicas: a step needs one more",
-            file=file,
             field="stragglers.backup_workers",
         )
     mean_s = between_failures_s(_stopping(facts.run), facts.nodes)
@@ -396,7 +427,6 @@ def _check(facts: RunFacts, file: str | None) -> None:
         raise ConfigError(
             f"{unsaved_s:.4g} s of work between saves, {restart_s:.4g} s to start again, and a "
             f"failure every {mean_s:.4g} s: the run would not get on",
-            file=file,
             field="checkpoint",
         )
 
