@@ -261,7 +261,7 @@ def test_what_divides_the_network_is_refused(fields: dict[str, Any], said: str) 
 
 
 def test_searches_of_plans_and_memory_without_a_device_are_refused() -> None:
-    with pytest.raises(RidgelineError, match="fuses layers .* bounds of a search do not know"):
+    with pytest.raises(RidgelineError, match=r"fuses layers .* bounds of a search do not know"):
         searcher("mlp", "dgx-a100", 1, 8, precision="bf16-mixed", software=_stack("time"))
     with pytest.raises(RidgelineError, match="memory: ideal fuses layers"):
         rl.memory("mlp", rl.Plan(global_batch=8), software=_stack("time"))
