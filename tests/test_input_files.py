@@ -22,6 +22,7 @@ FILES = [
     *(path for path in (ROOT / "hwconfigs").glob("*/*.yaml") if path.parent.name != "templates"),
     *(ROOT / "docs" / "examples").glob("*.yaml"),
     *(ROOT / "docs" / "examples" / "jobs").glob("*.yaml"),
+    *(ROOT / "docs" / "examples" / "rl").glob("*.yaml"),
     *(ROOT / "docs" / "examples" / "runs").rglob("*.yaml"),
 ]
 

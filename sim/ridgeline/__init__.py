@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ridgeline.report.result import Result
     from ridgeline.simulation import simulate
     from ridgeline.software import Stack, load_software
+    from ridgeline.study.generation.generate import EngineOptions, generate
     from ridgeline.study.import_design import import_design
     from ridgeline.study.jobs.neighbours import simulate_jobs
     from ridgeline.study.sweep import load_rows, load_study, run_sweep
@@ -59,6 +60,7 @@ _HOME = {
     "ConfigError": "errors",
     "Device": "hardware",
     "EnergyTable": "hardware",
+    "EngineOptions": "study.generation.generate",
     "Execution": "workload.execution",
     "Model": "workload.model",
     "Node": "hardware",
@@ -77,6 +79,7 @@ _HOME = {
     "fuse": "kernels.fusion.schedule",
     "gemm": "kernels.single_op",
     "gemm_cycles": "kernels.systolic.gemm",
+    "generate": "study.generation.generate",
     "import_design": "study.import_design",
     "load": "input_files",
     "load_cluster": "network.resolve",
@@ -109,6 +112,7 @@ __all__ = [
     "ConfigError",
     "Device",
     "EnergyTable",
+    "EngineOptions",
     "Execution",
     "Model",
     "Node",
@@ -128,6 +132,7 @@ __all__ = [
     "fuse",
     "gemm",
     "gemm_cycles",
+    "generate",
     "import_design",
     "load",
     "load_cluster",

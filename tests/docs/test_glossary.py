@@ -53,7 +53,7 @@ MECHANISMS = {
     "max-min fair sharing": ("engine/sharing.py", "def"),
     "DCQCN": ("network/transport.py", "dcqcn"),
     "critical path": ("engine/critical_path.py", "def"),
-    "plan search": ("study/planner/branch_and_bound.py", "class"),
+    "plan search": ("study/planner/frontier.py", "class"),
     "DVFS": ("kernels/power_capped_clock.py", "def"),
     "ECMP": ("network/routings/ecmp.py", "def"),
     "manifest": ("report/manifest.py", "def manifest"),

@@ -16,6 +16,7 @@ from ridgeline.kernels.mapping.device import machine_of
 from ridgeline.kernels.mapping.explicit_evaluation import EvaluatedMapping
 from ridgeline.kernels.mapping.mapper import goal_of
 from ridgeline.kernels.mapping.mapping import LevelLoops, Mapping, TileLoop
+from ridgeline.kernels.mapping.mapping_file import LevelSchema
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.pipeline import TIME
 from ridgeline.kernels.single_op import OpResult, conv, gemm
@@ -146,3 +147,13 @@ def test_the_example_of_each_file_runs_as_it_stands(
     words = line.removeprefix("#").split()[1:]
     assert execute([str(file) if word == "THIS" else word for word in words]) == 0
     assert "mapping  " in capsys.readouterr().out
+
+
+def test_loops_of_a_level_are_read_as_text_as_a_mapping_and_as_they_are_written_to_json() -> None:
+    level = LevelSchema.model_validate({"level": "l2", "loops": ["k=16", "c=*", "p"]})
+    assert level.loops == (("k", 16), ("c", None), ("p", None))
+    as_mapping = {"level": "l2", "loops": {"k": 16, "c": "*", "p": "*"}}
+    assert LevelSchema.model_validate(as_mapping) == level
+    assert LevelSchema.model_validate(level.model_dump(mode="json")) == level
+    with pytest.raises(ValueError, match="cannot read"):
+        LevelSchema.model_validate({"level": "l2", "loops": [["k", 16, 1]]})

@@ -386,3 +386,9 @@ def test_a_study_names_the_device_of_a_network(tmp_path: Path) -> None:
     rows = (tmp_path / "rows.csv").read_text().splitlines()
     assert len(rows) == 3
     assert rows[1].endswith(",")  # no error
+
+
+def test_the_largest_network_has_two_to_the_18th_devices() -> None:
+    """One device more is refused before anything is built."""
+    with pytest.raises(ConfigError, match="at most 262144 hosts"):
+        from_text(f"Tree({2**18 + 1}, 5, 1, {LINK})")

@@ -12,8 +12,8 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network.resolve import load_cluster
 from ridgeline.report.fault_distribution import waited_s
 from ridgeline.report.result import Result
-from ridgeline.study.planner.search import found_by
-from ridgeline.study.planner.search_result import Objective
+from ridgeline.study.planner.frontier import found_by
+from ridgeline.study.planner.result import Objective
 from ridgeline.study.planner.searcher import searcher
 
 FILE = Path(__file__).parents[2] / "docs" / "examples" / "fabrics" / "two-generations.yaml"
@@ -102,7 +102,7 @@ def test_nodes_of_two_generations() -> None:
 def test_the_best_plan_of_several_kinds_is_proven(objective: Objective) -> None:
     """Every plan is played: none is below its bound, and none better than the one found."""
     one = searcher("mlp", str(FILE), 32, 64, objective=objective)
-    found = found_by(one, None)
+    found = found_by(one)
     assert found.proven
     assert found.best.plan.devices == 32
     best, played = found.best.objective, 0

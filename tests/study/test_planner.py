@@ -14,11 +14,10 @@ from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.load import load_cluster
-from ridgeline.study.planner.cost_cache import GroupKey
-from ridgeline.study.planner.layer_extrapolation import ReducedModel
-from ridgeline.study.planner.lower_bounds import totals
-from ridgeline.study.planner.plan_class import BACKWARD, FORWARD
-from ridgeline.study.planner.search_result import Objective, SimulatedPlan, pareto
+from ridgeline.study.planner.bounds import totals
+from ridgeline.study.planner.extrapolation import ReducedModel
+from ridgeline.study.planner.plan_class import BACKWARD, FORWARD, GroupKey
+from ridgeline.study.planner.result import Objective, SimulatedPlan, pareto
 from ridgeline.study.planner.searcher import Searcher
 from ridgeline.study.planner.space import GRID_MODES, RECOMPUTE_NAMES
 from ridgeline.workload.files import load_model

@@ -16,10 +16,10 @@ from ridgeline.parallel.emit.zero import with_sharding
 from ridgeline.parallel.partition.pipeline_partition import partition
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.sharding.experts import expert_weights, with_experts
-from ridgeline.study.planner.execution_order import FORWARD, MADE, READ, WHOLE
+from ridgeline.study.planner.dependencies import FORWARD, MADE, READ, WHOLE
+from ridgeline.study.planner.max_plus import bucketed, parts_of
 from ridgeline.study.planner.searcher import Searcher
 from ridgeline.study.planner.space import SCHEDULE_NAMES
-from ridgeline.study.planner.stage_max_plus import bucketed, parts_of
 from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Pass, Role
 from stacked import plain_searcher as searcher

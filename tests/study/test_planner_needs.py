@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import RidgelineError
-from ridgeline.study.planner.infeasible import _leanest
+from ridgeline.study.planner.memory import _leanest
 from ridgeline.study.planner.searcher import Searcher
 from ridgeline.workload.files import load_model
 from stacked import plain_searcher as searcher

@@ -16,8 +16,8 @@ from ridgeline.parallel.checkpointing.recompute import Mode, with_recompute
 from ridgeline.parallel.comm.comm_cost import FarMemory, Wires
 from ridgeline.parallel.partition.pipeline_partition import partition
 from ridgeline.parallel.plan.plan import Plan
-from ridgeline.study.planner.layer_extrapolation import ReducedModel
-from ridgeline.study.planner.lower_bounds import HELD, totals
+from ridgeline.study.planner.bounds import HELD, totals
+from ridgeline.study.planner.extrapolation import ReducedModel
 from ridgeline.study.planner.searcher import Searcher
 from ridgeline.workload.graph import Pass
 from stacked import plain_searcher as searcher

@@ -11,11 +11,9 @@ import pytest
 from ridgeline.errors import RidgelineError
 from ridgeline.simulation import simulate
 from ridgeline.study.planner import worker
-from ridgeline.study.planner.branch_and_bound import Frontier
-from ridgeline.study.planner.branching import ALL
-from ridgeline.study.planner.search import found_by
-from ridgeline.study.planner.search_result import SearchResult
-from ridgeline.study.planner.worker import SearchWorker, can_fork
+from ridgeline.study.planner.frontier import Frontier, SearchLimits, found_by
+from ridgeline.study.planner.result import SearchResult
+from ridgeline.study.planner.worker import ALL, SearchWorker, can_fork
 from ridgeline.study.recalled import without_step
 from ridgeline.study.scaling import scaling
 from stacked import plain_search as search
@@ -69,12 +67,13 @@ def test_a_helper_that_dies_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> No
 def test_entries_are_opened_to_the_same_by_whoever_and_whenever() -> None:
     """Also before they are asked for."""
     asked, ahead = (
-        Frontier(searcher("mlp", "dgx1-v100", 4, 16), None, lambda plan: None, 1) for _ in range(2)
+        Frontier(searcher("mlp", "dgx1-v100", 4, 16), SearchLimits(), lambda told: None, 1)
+        for _ in range(2)
     )
     asked.fill()
     ahead.fill()
     ahead.opener.own = lambda key: key.tensor == 1
-    ahead.opener.begin(ahead.opener.least, ahead.queue)
+    ahead.opener.begin(ahead.queue)
     while ahead.opener.go_on():
         pass
     open_, n_ahead = sorted(asked.queue), 0
@@ -112,9 +111,9 @@ def test_a_second_process_is_started_where_there_is_much_to_price(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     one = searcher("mlp", "dgx1-v100", 8, 64)
-    few, many = (Frontier(one, 1, lambda plan: None, None) for _ in range(2))
+    few, many = (Frontier(one, SearchLimits(1), lambda told: None, None) for _ in range(2))
     few.found(0.0)
-    monkeypatch.setattr("ridgeline.study.planner.branch_and_bound.MANY", 1)
+    monkeypatch.setattr("ridgeline.study.planner.frontier.MANY", 1)
     many.found(0.0)
     assert few.helper is None
     assert many.helper is not None
@@ -123,12 +122,12 @@ def test_a_second_process_is_started_where_there_is_much_to_price(
 
 def test_prices_of_other_numbers_of_devices_change_nothing() -> None:
     first = searcher("mlp", "selene-a100", 8, 16)
-    found_by(first, 1)
+    found_by(first, SearchLimits(1))
     for devices in (4, 16):
         alone = searcher("mlp", "selene-a100", devices, 16)
         shared = first.on(devices)
         assert shared.groups.made is first.groups.made
-        assert said(found_by(shared, 1)) == said(found_by(alone, 1))
+        assert said(found_by(shared, SearchLimits(1))) == said(found_by(alone, SearchLimits(1)))
         for i in range(0, len(alone.space), 23):
             mine, its = (one.groups.group(one.key(i)) for one in (alone, shared))
             assert (mine is None) == (its is None)

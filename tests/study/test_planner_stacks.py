@@ -21,7 +21,7 @@ from ridgeline.simulation import simulate
 from ridgeline.software.load import load_software
 from ridgeline.software.stack import Stack
 from ridgeline.study.planner import search
-from ridgeline.study.planner.lower_bounds import totals
+from ridgeline.study.planner.bounds import totals
 from ridgeline.study.planner.searcher import Searcher, searcher
 from ridgeline.study.scaling import scaling
 from ridgeline.workload.files import load_model

@@ -57,6 +57,15 @@ VERBS = {
         "Scale rates and latencies of a step: step time and critical path, before and after.",
         'ridgeline whatif resnet50 dgx1-v100 --plan data=8 --batch 256 --scale "link.nvlink2 2x"',
     ),
+    "generate": Verb(
+        "Generate tokens by continuous batching: throughput, latency, energy, room of the cache.",
+        "ridgeline generate llama3.2-1b dgx-h100 --lengths 128/32 --requests 64 --software vllm",
+    ),
+    "rl": Verb(
+        "Simulate reinforcement learning: rollouts, scoring, training, and what each pool waits"
+        " for.",
+        "ridgeline rl docs/examples/rl/ppo-64-colocated.yaml",
+    ),
     "jobs": Verb(
         "Simulate jobs that share a fabric: the time of each, alone and beside the others.",
         "ridgeline jobs docs/examples/jobs/two-jobs.yaml --placement packed,striped",

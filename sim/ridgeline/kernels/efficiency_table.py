@@ -9,6 +9,7 @@ from typing import NamedTuple
 from ridgeline.hardware.device import Achievable, Device
 from ridgeline.workload.graph import Conv, Gemm, Op, Pass
 from ridgeline.workload.ops.attention import CHUNK, OFF_DIAGONAL, WINDOW
+from ridgeline.workload.ops.cached_attention import CONTEXT
 from ridgeline.workload.ops.state_space import STATE_SPACE
 
 MEASURED = frozenset({"measured", "derived"})
@@ -16,6 +17,7 @@ MEASURED = frozenset({"measured", "derived"})
 TRANSFORMED = "transformed"
 """Class of 3 x 3 filters as products of tiles that kernels of their own transform."""
 _SIDE = 3  # of the smallest filter with fewer multiplications
+_FUSED_ATTENTION = frozenset({"flash-attention", "latent-attention"})
 _ATTENTION_TILE = 128  # keys that fused attention works on at a time (FlashAttention-2: 64 or 128)
 
 
@@ -53,6 +55,8 @@ def keys_of(op: Op) -> Keys:
         return Keys(tiles, tiles)
     if (OFF_DIAGONAL, 1) in op.attrs:
         return Keys(tiles / 2, tiles)
+    if (CONTEXT, 0) not in op.attrs and any(name == CONTEXT for name, _ in op.attrs):
+        return Keys(min(tiles, op.met_share * tiles + 0.5), tiles)  # half of the last one is hidden
     window = next((int(keys) for name, keys in op.attrs if name == WINDOW), op.loops.n)
     most = min(math.ceil(window / _ATTENTION_TILE) + 1, tiles)  # of a row of tiles
     if most == tiles:
@@ -165,7 +169,7 @@ def _names(op: Op) -> tuple[str, ...]:
     product = "conv2d" if isinstance(op.loops, Conv) else "gemm"
     if op.sequential:
         return "recurrence", product
-    if op.kind == "flash-attention":
+    if op.kind in _FUSED_ATTENTION:
         first = ("attention-1",) if dict(op.attrs).get("first") else ()
         return *first, "attention", product
     if op.kind == STATE_SPACE.name:

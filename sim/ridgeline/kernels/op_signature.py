@@ -18,7 +18,7 @@ from ridgeline.kernels.traffic import (
 )
 from ridgeline.workload.formats import find
 from ridgeline.workload.fused_op import FUSED_LAYERS, FusedOp
-from ridgeline.workload.graph import PIECES, Gemm, Graph, Op, Tensor
+from ridgeline.workload.graph import PIECES, WITHIN, Gemm, Graph, Op, Tensor, is_generated
 
 Key = tuple[object, ...]
 
@@ -79,6 +79,8 @@ class OpSignature:
             self.a_bytes, self.b_bytes, self.flops = a.bytes, b.bytes, op.matrix_flops
             if PIECES in dict(op.attrs):  # some of the rows
                 self.a_bytes = int(a.bytes * op.input_passes[0])
+            if op.input_passes and op.input_passes[1] < 1 and is_generated(op):  # some experts
+                self.b_bytes = int(b.bytes * op.input_passes[1])
             self.rest_bytes = int(streamed) - self.a_bytes - self.b_bytes
 
     def operands(
@@ -166,7 +168,10 @@ def _priced_by(op: Op, graph: Graph, found: Found | None) -> tuple[Key, int]:
         return _layers_priced_by(op), moved
     if op.loops is None and found is None:
         # Kernels are measured by kind, pass and rule.
-        rule = dict(op.attrs).get("rule") if op.attrs else None
+        rule = None
+        if op.attrs:
+            attrs = dict(op.attrs)
+            rule = WITHIN if WITHIN in attrs else attrs.get("rule")
         blocks = op.blocks, op.launched
         return (float(moved), op.vector_flops, op.kind, op.pass_, rule, op.kernels, blocks), moved
     tensors = graph.tensors

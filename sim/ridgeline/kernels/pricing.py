@@ -24,6 +24,7 @@ from ridgeline.kernels.efficiency_table import (
     keys_of,
 )
 from ridgeline.kernels.explicit_mapping import MAPPED_MODELS, mappable
+from ridgeline.kernels.generation_calls import with_library_call
 from ridgeline.kernels.mapping.mapping_file import MappingFile
 from ridgeline.kernels.op_cost_terms import Common
 from ridgeline.kernels.op_signature import OpSignature, described
@@ -115,7 +116,7 @@ def price_all(
                 costs[kind] = _piece_by_piece(kind, common, machine, names, format_)
             elif given is None and depthwise.applies(kind.op):
                 costs[kind] = _by_channel(kind, common, costs[kind])
-    return [costs[kind] for kind in kinds]
+    return [with_library_call(kind, costs[kind], device, common.rates) for kind in kinds]
 
 
 def _on_dies(

@@ -114,6 +114,14 @@ def framework_schedule(
     return own
 
 
+def has_one_shot(topology: Topology) -> bool:
+    """Tell whether the links state figures of kernels that read their peers."""
+    return any(
+        of.one_shot is not None and link in topology.link_classes
+        for link, of in topology.library.items()
+    )
+
+
 def _way(topology: Topology, name: str) -> _Way:
     for link, of in topology.library.items():
         if of.one_shot is not None and link in topology.link_classes:

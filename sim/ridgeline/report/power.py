@@ -48,11 +48,6 @@ class NodePower:
         """What comes out of its power supplies."""
         return fsum((self.devices_w, *self.parts_w.values()))
 
-    @property
-    def host_w(self) -> float:
-        """What is drawn from the wall besides what the devices draw."""
-        return self.wall_w - self.devices_w
-
     def to_dict(self) -> dict[str, float]:
         """Return the power by part; the parts sum to ``total``, which is drawn from the wall."""
         losses_w = self.wall_w - self.supplied_w

@@ -24,7 +24,7 @@ from ridgeline.simulation import matrix_peak, simulate
 from ridgeline.software.stack import Stack
 from ridgeline.study.ceilings import UNCONTENDED, Ceilings, ceilings
 from ridgeline.study.link_loads import FullestLink, network_levels
-from ridgeline.study.planner.search import found_by
+from ridgeline.study.planner.frontier import SearchLimits, found_by
 from ridgeline.study.planner.searcher import Searcher, searcher
 from ridgeline.study.recalled import without_step
 from ridgeline.workload.files import load_network
@@ -296,7 +296,7 @@ def _point(
     if isinstance(one, str):
         return ScalingPoint(strategy, devices, batch, None, one)
     try:
-        found = found_by(one if strategy == "hybrid" else one.only(strategy), limit)
+        found = found_by(one if strategy == "hybrid" else one.only(strategy), SearchLimits(limit))
         if not found.n_plans:
             reason = (
                 f"no plan divides the network and a batch of {batch} over {devices} devices by"

@@ -14,6 +14,7 @@ from dataclasses import replace
 from ridgeline.errors import RidgelineError
 from ridgeline.workload import numerics as precisions
 from ridgeline.workload.adapters import Adapters
+from ridgeline.workload.generation_step import CachedLayer, GenerationStep
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Passes, Role, Tensor, free_name
 from ridgeline.workload.kinds import Cost, OpKind, op_kind
 from ridgeline.workload.numerics import MASTER, Numerics
@@ -46,6 +47,13 @@ class GraphBuilder:
         What alone is trained, where that is not the whole network.
     separate_loss
         Which steps of a cross entropy are kernels of their own (`ops.cross_entropy`).
+
+    Attributes
+    ----------
+    generation
+        The step of generation that the graph is of; None: of training.
+    cached
+        What layers of a step of generation keep of every sequence, in the order of the layers.
     """
 
     def __init__(
@@ -62,6 +70,8 @@ class GraphBuilder:
         self.sample, self.tokens_per_sample = sample, tokens_per_sample
         self.adapters, self.separate_loss = adapters, separate_loss
         self.frozen: frozenset[str] = frozenset()
+        self.generation: GenerationStep | None = None
+        self.cached: list[CachedLayer] = []
         self.tensors: dict[str, Tensor] = {}
         self.ops: list[Op] = []
         self._op_names: set[str] = set()

@@ -35,6 +35,15 @@ class ExpertLoad(NamedTuple):
     counts: tuple[int, ...]
 
 
+def expected_experts(experts: int, top_k: int, tokens: int) -> float:
+    """Return how many experts are expected to have a row of some tokens.
+
+    Each token chooses `top_k` of them evenly at random: an expert is not among those of a token
+    with the probability 1 - k / E, so that E (1 - (1 - k / E)^tokens) have one.
+    """
+    return experts * (1.0 - (1.0 - top_k / experts) ** tokens)
+
+
 @lru_cache(maxsize=65536)
 def loaded_rank(
     tokens: int, experts: int, top_k: int, ranks: int, distribution: str = "balanced"

@@ -222,6 +222,12 @@ def bytes_of(name: str) -> float:
     return find(name).bits / 8
 
 
+def number_bytes(name: str) -> float:
+    """Bytes of one number among many, with its part of the scale of its block."""
+    many = 1 << 20
+    return find(name).tensor_bits(many) / (8 * many)
+
+
 FORMAT_BYTES: Mapping[str, float] = MappingProxyType(
     {name: bytes_of(name) for name in (*FORMATS, *ALIASES)}
 )

@@ -149,6 +149,11 @@ EPILOGUE = "epilogue"
 """Attribute of a product: the functions, joined by +, that are applied to its results on their way
 out (`parallel.passes.product_epilogues`)."""
 
+LIBRARY = "library"
+"""Attribute of an op of generation: the framework whose kernel it is; "": of any of them."""
+WITHIN = "within-library-call"
+"""Attribute of an op of generation: the kernel of another one does it, where a library has that."""
+
 MET = "met"
 """Attribute of fused attention: the share of its scores inside a window or chunk of its mask."""
 
@@ -253,6 +258,11 @@ class Op:
     def causal(self) -> bool:
         """Whether half of the products meet only scores that a causal mask hides."""
         return ("causal", 1) in self.attrs
+
+
+def is_generated(op: Op) -> bool:
+    """Tell whether an op is one that libraries for generation have a kernel for."""
+    return any(name in (LIBRARY, WITHIN) for name, _ in op.attrs)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from ridgeline.workload.dataset import load_dataset
 from ridgeline.workload.families import FAMILIES, Network
 from ridgeline.workload.families.base import Published
 from ridgeline.workload.graph import Graph, Role
+from ridgeline.workload.numerics import Numerics
 from ridgeline.workload.optimizers import Optimizer
 from ridgeline.workload.without_loss import without_loss
 from ridgeline.workload.zeros import with_zeros
@@ -96,19 +97,22 @@ class Model:
         batch = operator.index(batch)  # also from numpy, whose integers would overflow
         if not 1 <= batch <= MAX_BATCH:
             raise RidgelineError(f"a batch of {batch} samples; allowed: 1 to {MAX_BATCH}")
-        b = GraphBuilder(
+        graph = self.network.graph(self.builder(batch, precisions.find(precision)))
+        if graph.frozen == {t.name for t in graph.tensors.values() if t.role is Role.WEIGHT}:
+            raise RidgelineError(f"{self.name}: no linear layer fits the patterns of its adapters")
+        return graph
+
+    def builder(self, batch: int, numerics: Numerics) -> GraphBuilder:
+        """Return an empty builder of the network's graphs."""
+        return GraphBuilder(
             self.name,
             batch,
-            precisions.find(precision),
+            numerics,
             self.network.sample,
             self.network.tokens_per_sample,
             self.network.adapters,
             self.network.separate_loss,
         )
-        graph = self.network.graph(b)
-        if graph.frozen == {t.name for t in graph.tensors.values() if t.role is Role.WEIGHT}:
-            raise RidgelineError(f"{self.name}: no linear layer fits the patterns of its adapters")
-        return graph
 
     def inference(self, batch: int, precision: str = "fp32") -> Graph:
         """Return the forward pass without the loss; equal calls return one object."""

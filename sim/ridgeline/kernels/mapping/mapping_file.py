@@ -34,7 +34,7 @@ def _factors(loops: Any) -> Any:
     read: list[Factor] = []
     for item in loops:
         is_pair = isinstance(item, list) and len(item) == 2
-        entry = f"{item[0]}={item[1]}" if is_pair else item
+        entry = f"{item[0]}={'*' if item[1] is None else item[1]}" if is_pair else item
         found = _FACTOR.fullmatch(entry) if isinstance(entry, str) else None
         if found is None:
             raise ValueError(f"cannot read {entry!r} as a loop with its factor, k=16 or k=*")

@@ -16,6 +16,7 @@ import numpy as np
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.network import nccl
 from ridgeline.network.algorithm import ALGORITHMS, DoesNotApplyError
+from ridgeline.network.framework_all_reduce import framework_schedule, frameworks
 from ridgeline.network.node_constants import of_ranks
 from ridgeline.network.routing import routes
 from ridgeline.network.schedule import (
@@ -65,6 +66,8 @@ def best_schedule(
     """
     ranks = tuple(ranks)
     if name is None and op == _NAMED:
+        if topology.all_reduce in frameworks():
+            return framework_schedule(topology.all_reduce, topology, ranks, size_bytes)
         name = _named(topology)
     alone = topology.single_channel
     rings = not alone and (op, "ring") in ALGORITHMS

@@ -81,6 +81,7 @@ class Wires:
         self._rows: dict[tuple[object, ...], tuple[int, CollectiveSchedule]] = {}
         self._resources: dict[int, int] = {}
         self._loads: dict[tuple[object, ...], Floats] = {}
+        self._times: dict[tuple[str, bytes, float], float] = {}
 
     def collective(
         self,
@@ -209,8 +210,11 @@ class Wires:
 
         "send" is a message from the first of two ranks to the second.
         """
-        schedule = schedule_of(op, self.topology, group, size_bytes)
-        return closed_form_time_s(schedule, self.topology)
+        known = (op, group.tobytes(), size_bytes)
+        if known not in self._times:
+            schedule = schedule_of(op, self.topology, group, size_bytes)
+            self._times[known] = closed_form_time_s(schedule, self.topology)
+        return self._times[known]
 
     def together_s(self, op: str, groups: Ranks, size_bytes: float) -> tuple[float, float]:
         """Return seconds of latency and of bandwidth of a collective of the first group.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from ridgeline.parallel.plan.layers import LayerDegrees, levels, parse_rules
 from ridgeline.parallel.plan.mixtures import routed_layers
@@ -12,7 +13,7 @@ from ridgeline.parallel.sharding.ring_attention import with_rings
 from ridgeline.parallel.sharding.shard import shard
 from ridgeline.parallel.sharding.spatial import Shared, most, with_shared_images
 from ridgeline.parallel.sharding.tensor_2d import Grid, with_grid
-from ridgeline.workload.graph import Graph, Role
+from ridgeline.workload.graph import Graph, Role, Same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +104,7 @@ def divide(graph: Graph, division: ShardingSpec) -> ShardedGraph:
     if division.ring:
         graph = with_rings(graph, division.context)
     # experts compute the rows of a device's own positions
-    graph = with_experts(graph, division.expert, division.imbalance, once=division.once)
+    graph = _shared_experts(Same(graph), division.expert, division.imbalance, once=division.once)
     if division.layers:
         return _by_layers(graph, division, shared)
     routed = frozenset(routed_layers(graph)) if division.folded else frozenset()
@@ -123,6 +124,12 @@ def divide(graph: Graph, division: ShardingSpec) -> ShardedGraph:
     own_rows = shared.apart | dict.fromkeys(found.apart, "data.grid")
     apart = dict.fromkeys(found.apart if routed else (), 0)
     return ShardedGraph(found.graph, found.divided, whole, apart, own_rows)
+
+
+@lru_cache(maxsize=64)
+def _shared_experts(same: Same, ranks: int, imbalance: float, *, once: bool) -> Graph:
+    """Return `with_experts` of a graph, which divisions by other dimensions begin with, too."""
+    return with_experts(same.graph, ranks, imbalance, once=once)
 
 
 def _by_layers(graph: Graph, division: ShardingSpec, shared: Shared) -> ShardedGraph:

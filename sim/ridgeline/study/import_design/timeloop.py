@@ -52,11 +52,6 @@ _NAMED: Mapping[Operand, re.Pattern[str]] = {
 Roles = Mapping[str, Operand]
 
 
-def is_architecture(data: Mapping[str, Any]) -> bool:
-    """Tell whether a document has one of Timeloop's architectures."""
-    return "architecture" in data
-
-
 class _Walk:
     """Storages and multipliers on the way from the outermost node to the innermost."""
 

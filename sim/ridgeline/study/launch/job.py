@@ -167,14 +167,6 @@ class LaunchDraft:
             if name in self.said:
                 self.said[name].became = became
 
-    def ignore_all(self, table: Mapping[str, Iterable[str]] | Iterable[str]) -> None:
-        """Mark what is still unread and is listed in a table: names under what they become."""
-        groups = table if isinstance(table, Mapping) else {NO_EFFECT: table}
-        for became, names in groups.items():
-            for name in names:
-                if name in self.said and not self.said[name].became:
-                    self.said[name].became = became
-
     def text(self, name: str, became: str) -> str | None:
         """Take a setting as text; ``became`` may have ``{}`` for its value."""
         value = self.value(name)

@@ -41,6 +41,7 @@ class CommBounds:
         self.unlike, self.sizes = unlike, sizes
         self._times: dict[tuple[str, int, int, float, bool], float] = {}
         self._alike: dict[tuple[object, ...], bool] = {}
+        self._groups: dict[tuple[int, int], list[Ints]] = {}
         self._passed: dict[tuple[int, int, int], Ints] = {}
         self._messages: dict[tuple[int, ...], tuple[float, float]] = {}
         self._replicas: dict[tuple[object, ...], Replicas | None] = {}
@@ -134,9 +135,11 @@ class CommBounds:
 
         Where links inside a node differ, or groups begin inside one, any may be the fastest.
         """
-        starts = np.arange(self.devices).reshape(-1, members, apart)[:, 0]
-        groups = starts.reshape(-1, 1) + np.arange(members) * apart
-        return list(groups[self._unlike(groups)])
+        if (members, apart) not in self._groups:
+            starts = np.arange(self.devices).reshape(-1, members, apart)[:, 0]
+            groups = starts.reshape(-1, 1) + np.arange(members) * apart
+            self._groups[members, apart] = list(groups[self._unlike(groups)])
+        return self._groups[members, apart]
 
     def _alone_s(self, op: str, ranks: int, apart: int, size_bytes: float) -> list[float]:
         return [self.wires.time_s(op, group, size_bytes) for group in self.alike(ranks, apart)]

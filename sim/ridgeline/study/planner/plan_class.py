@@ -1,12 +1,19 @@
-"""Plan class: costs of plans of one kind, by units that a pipeline does not cut."""
+"""Plan class: costs of plans of one kind, by units that a pipeline does not cut, and their cache.
+
+Plans of one `GroupKey` have the same ops. What searches of one model on one cluster share is kept
+in a `CostCache`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline.parallel.lower import Moving
+from ridgeline.parallel.op_pricer import OpPricer
 from ridgeline.parallel.partition.overheads import Overheads
 from ridgeline.parallel.partition.partition_dp import (
     Pace,
@@ -14,10 +21,12 @@ from ridgeline.parallel.partition.partition_dp import (
     balance_step,
     crowded_share,
 )
+from ridgeline.parallel.sharding.divide import ShardedGraph
+from ridgeline.parallel.sharding.tensor_2d import Grid
 from ridgeline.parallel.shorter_cut import are_tried
-from ridgeline.study.planner.cut_traffic import Crossing
-from ridgeline.study.planner.execution_order import ScheduleTrace
-from ridgeline.study.planner.unit_deps import LEAD, LINK, TRAIL
+from ridgeline.study.planner.dependencies import LEAD, LINK, TRAIL, Crossing, ScheduleTrace
+from ridgeline.study.planner.extrapolation import ReducedModel, RepresentativeGraph
+from ridgeline.workload.model import Model
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -158,3 +167,89 @@ class PlanClass:
             both &= on
             seconds += np.maximum(part, 0.0)
         return float(seconds[both].sum())
+
+
+BEST = -1
+"""In the place of a kind of device: for each op the one that is best at it."""
+
+
+class GroupKey(NamedTuple):
+    """Plans of one key have the same ops.
+
+    Attributes
+    ----------
+    kind
+        Number of the kind of device whose times count: one that every stage of the plans has.
+    """
+
+    micro_batch: int
+    tensor: int
+    sequence: bool
+    recompute: str
+    expert: int
+    context: int = 1
+    ring: bool = False
+    grid: Grid | None = None
+    images: tuple[int, int] = (1, 1)
+    kind: int = BEST
+
+
+Slow = tuple[int, float, float]
+"""Number of a kind of device of a cluster, and as of `op_pricer.OpPricer`: how much slower than
+a typical device, and what it waits for before each op."""
+CostKey = tuple[GroupKey, Moving, tuple[Slow, ...], tuple[float, ...]]
+"""All that the costs of a group follow from."""
+
+
+class OpCosts(NamedTuple):
+    """What the ops of a group take.
+
+    Attributes
+    ----------
+    told
+        The graph.
+    home
+        [ops] unit of every op.
+    seconds, added_s
+        [ops] of a micro-batch; of adding its gradients to those of earlier ones.
+    work, waited, once_s
+        Of the units of `told`, as `PlanClass`.
+    """
+
+    told: RepresentativeGraph
+    home: Ints
+    seconds: Floats
+    added_s: Floats
+    work: Floats
+    waited: Floats
+    once_s: Floats
+
+
+@dataclass
+class CostCache:
+    """What groups on any number of devices of a cluster share, under one stack.
+
+    Attributes
+    ----------
+    few
+        What tells of the model.
+    prices
+        Of the kinds of devices of the cluster, as slow as this.
+    first
+        Number of layers that is tried first for each kind of group (`PlanPricer._first_told`).
+    sharded, told, divided, ops, groups
+        By key, and by what else they follow from: what it is to move a byte, how slow a device is,
+        and the times of collectives inside a group.
+    """
+
+    few: ReducedModel
+    prices: dict[Slow, OpPricer] = field(default_factory=dict)
+    first: dict[GroupKey, int] = field(default_factory=dict)
+    sharded: dict[tuple[GroupKey, Model, Moving], ShardedGraph] = field(default_factory=dict)
+    told: dict[tuple[GroupKey, Moving], RepresentativeGraph | None] = field(default_factory=dict)
+    divided: dict[tuple[GroupKey, Moving], frozenset[str]] = field(default_factory=dict)
+    ops: dict[CostKey, OpCosts] = field(default_factory=dict)
+    groups: dict[CostKey, PlanClass] = field(default_factory=dict)
+    held: dict[tuple[int, str, int], Floats] = field(default_factory=dict)
+    energies: dict[int, float] = field(default_factory=dict)  # by identity; `prices` keeps these
+    times: dict[int, float] = field(default_factory=dict)  # likewise

@@ -8,16 +8,17 @@ exactly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from ridgeline.engine.builder import ProgramBuilder
 from ridgeline.errors import RidgelineError
-from ridgeline.kernels.cost import OpCost, op_energy_j
+from ridgeline.kernels.cost import OpCost, op_energy_j, peak_rates
 from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.network.topology import Topology
-from ridgeline.parallel.checkpointing.recompute import Mode, with_recompute
+from ridgeline.parallel.checkpointing.recompute import with_recompute
 from ridgeline.parallel.comm.comm_cost import FarMemory, Wires
 from ridgeline.parallel.emit.block_emitter import SILENT
 from ridgeline.parallel.emit.grad_accumulation import adds, casts, sum_bytes
@@ -27,7 +28,7 @@ from ridgeline.parallel.op_pricer import FEW_GRAPHS, OpPricer
 from ridgeline.parallel.pace import with_waits
 from ridgeline.parallel.partition.chain import pass_times
 from ridgeline.parallel.partition.memory_footprint import KEPT, unit_memory
-from ridgeline.parallel.partition.overheads import OpTimes, overheads_of
+from ridgeline.parallel.partition.overheads import OpTimes, Overheads, overheads_of
 from ridgeline.parallel.partition.stage_of import places
 from ridgeline.parallel.plan.layers import kind_of
 from ridgeline.parallel.plan.mesh import Mesh
@@ -37,38 +38,42 @@ from ridgeline.parallel.sharding.experts import expert_weights, with_experts
 from ridgeline.parallel.sharding.ring_attention import HOP
 from ridgeline.parallel.sharding.shard import COLLECTIVES
 from ridgeline.parallel.shorter_cut import NAMED
+from ridgeline.study.planner.bounds import HELD, TOTALS, held_of_all, totals_of_more
 from ridgeline.study.planner.comm_bounds import CommBounds
-from ridgeline.study.planner.cost_cache import BEST, CostCache, CostKey, GroupKey, OpCosts
-from ridgeline.study.planner.cut_traffic import crossing
-from ridgeline.study.planner.execution_order import (
+from ridgeline.study.planner.dependencies import (
     OpFacts,
     Unlike,
+    crossing,
     done_once,
+    links,
     played,
     runs_once_per_step,
+    waits,
 )
-from ridgeline.study.planner.exposed_all_to_all import waits
-from ridgeline.study.planner.layer_extrapolation import (
+from ridgeline.study.planner.extrapolation import (
     ReducedModel,
     RepresentativeGraph,
     few_layers,
 )
-from ridgeline.study.planner.limits import Limits
-from ridgeline.study.planner.lower_bounds import totals_of_more
 from ridgeline.study.planner.plan_class import (
     ACCUMULATE,
     BACKWARD,
+    BEST,
     ENERGY,
     FORWARD,
     WEIGHT_GRADIENT,
+    CostCache,
+    CostKey,
     Floats,
+    GroupKey,
     Ints,
+    OpCosts,
     PlanClass,
 )
-from ridgeline.study.planner.running import PlanSettings
-from ridgeline.study.planner.unit_deps import links
+from ridgeline.study.planner.settings import PlanSettings
+from ridgeline.study.planner.space import Limits
 from ridgeline.workload.autodiff import weight_gradients
-from ridgeline.workload.graph import Graph, Op, Pass
+from ridgeline.workload.graph import Gemm, Graph, Op, Pass
 from ridgeline.workload.model import Model
 
 OnKinds = tuple[OpCost, ...]
@@ -114,6 +119,7 @@ class PlanPricer:
         self._collective_s: dict[tuple[str, int, int, float], float] = {}
         self._moving: dict[int, Moving] = {}
         self._meshes: dict[GroupKey, Mesh] = {}
+        self._work_at_peak: Floats | None = None
 
     def group(self, key: GroupKey) -> PlanClass | None:
         """Price a group; None where the model can not be divided so."""
@@ -121,18 +127,19 @@ class PlanPricer:
             self._groups[key] = self._price(key)
         return self._groups[key]
 
-    def held_undivided(self, micro_batch: int, recompute: Mode, expert: int) -> Floats:
-        """Return [9] what all units together hold, divided by experts alone, as `PlanClass.held`.
+    def held_undivided(self, micro_batch: int, recompute: str, expert: int) -> Floats:
+        """Return [10] what all units together hold, divided by experts alone (`held_of_all`).
 
-        Activations are in proportion to the samples, but for what has none of them.
+        Activations are in proportion to the samples, but for what has none of them; the most of one
+        unit grows at least so.
         """
         one, two = (self._undivided(size, recompute, expert) for size in (1, 2))
         total: Floats = one + (two - one) * (micro_batch - 1)
         if recompute == "sqrt":  # where its stretches end may be another with more samples
-            total[KEPT] = 0.0
+            total[KEPT:] = 0.0
         return total
 
-    def _undivided(self, micro_batch: int, recompute: Mode, expert: int) -> Floats:
+    def _undivided(self, micro_batch: int, recompute: str, expert: int) -> Floats:
         known = (micro_batch, recompute, expert)
         if known not in self.made.held:
 
@@ -140,9 +147,10 @@ class PlanPricer:
                 graph = with_experts(model.training(micro_batch, self.precision), expert)
                 return self.runs.rewritten(with_recompute(graph, recompute))
 
-            told = self.few.told(made)
-            held = _held(told, _homes(told), expert)[:, : KEPT + 1]
-            self.made.held[known] = told.whole(held).sum(axis=0)
+            like = GroupKey(1, 1, False, "none", min(expert, self.limits.least_expert))
+            told = self.few.told(made, self._first_told(like._replace(micro_batch=2)))
+            held = _held(told, _homes(told), expert)
+            self.made.held[known] = held_of_all(told.whole(held))
         return self.made.held[known]
 
     def _price(self, key: GroupKey) -> PlanClass | None:
@@ -156,8 +164,9 @@ class PlanPricer:
 
     def _group_of(self, ops: OpCosts, key: GroupKey) -> PlanClass:
         told, whole, graph = ops.told, ops.told.whole, ops.told.graph
-        assert ops.besides.memory is not None
-        held = ops.besides.memory.counted_once(ops.besides.holds)
+        balanced, besides = self._balanced(ops, key)
+        assert besides.memory is not None
+        held = besides.memory.counted_once(besides.holds)
         around = links(graph, ops.home, ops.seconds).swapaxes(0, 1)
         taken = OpFacts(
             ops.home, ops.seconds, ops.added_s, [runs_once_per_step(op, graph) for op in graph.ops],
@@ -176,7 +185,7 @@ class PlanPricer:
         return PlanClass(
             whole(ops.work),
             whole(held),
-            whole(ops.balanced),
+            whole(balanced),
             whole(around).swapaxes(0, 1),
             whole(ops.waited),
             key.tensor,
@@ -185,7 +194,7 @@ class PlanPricer:
             crossing(told, taken, key.tensor),
             whole(self._issued_s(told, ops.home)),
             whole(np.array([float(unit.send_bytes) for unit in told.parts])),
-            ops.besides.of_more(whole),
+            besides.of_more(whole),
             starts,
             self._named(told) if starts is None else None,
         )
@@ -196,6 +205,32 @@ class PlanPricer:
         if not all(map(told.tells_cuts, NAMED)):
             return None
         return tuple(told.whole(told.starts(cut)) for cut in NAMED)
+
+    def least_at_peak(self, key: GroupKey) -> Floats:
+        """Return seconds as `totals`, nothing divided: products with each engine at its peak.
+
+        However a group divides them, and whatever it does again, its devices share this work.
+        Networks with zeros do less, and other ops than products may have kernels that do.
+        """
+        if self._work_at_peak is None:
+            network, work = self.model.network, np.zeros(len(TOTALS) - HELD)
+            if network.weight_sparsity == "none" and network.relu_density == 1.0:
+                told = self.few.told(lambda model: model.training(1, self.precision))
+                each = np.zeros(len(told.parts))
+                np.add.at(each, _homes(told), [self._at_peak_s(op, told) for op in told.graph.ops])
+                work[FORWARD] = told.whole(each).sum()
+            self._work_at_peak = work
+        parts = key.tensor * key.context * math.prod(key.images)
+        return self._work_at_peak * (key.micro_batch / parts)
+
+    def _at_peak_s(self, op: Op, told: RepresentativeGraph) -> float:
+        """Return seconds of a product on the engine that is fastest at its format."""
+        if not isinstance(op.loops, Gemm) or op.pass_ is Pass.UPDATE:
+            return 0.0
+        rates = [rate for kind in self.kinds for rate in peak_rates(kind.device).items()]
+        suffix = f".{told.graph.tensors[op.inputs[0]].format}"
+        own = [rate for name, rate in rates if name.endswith(suffix)]
+        return op.matrix_flops / max(own or [rate for _, rate in rates])
 
     def least(self, key: GroupKey) -> Floats | None:
         """Return the first of `totals`, which are also a bound of any group that has more ops.
@@ -263,13 +298,38 @@ class PlanPricer:
         return told[known]
 
     def _tell(self, key: GroupKey, few: ReducedModel) -> RepresentativeGraph:
+        told = few.told(self._maker(key), self._first_told(key) if few is self.few else 0)
+        whole = ReducedModel(self.model, ())
+        return told if told.tells_cuts(self.runs.cut) else whole.told(self._maker(key))
+
+    def _maker(self, key: GroupKey) -> Callable[[Model], Graph]:
         def made(model: Model) -> Graph:
             sharded = self._shard(key, model)
             self.made.divided[self._told_as(key)] = sharded.divided
             return self.runs.rewritten(with_recompute(sharded.graph, key.recompute))
 
-        told = few.told(made)
-        return told if told.tells_cuts(self.runs.cut) else ReducedModel(self.model, ()).told(made)
+        return made
+
+    def _first_told(self, key: GroupKey) -> int:
+        """Return the place in `few.fewer` of the number of layers likely to tell of a group.
+
+        That of the smallest group which has the same dimensions: how many layers at the ends are
+        unlike the others follows from which collectives there are, less often from their sizes.
+        """
+        s = self.limits
+        like = key._replace(
+            micro_batch=1, tensor=min(key.tensor, s.least_tensor),
+            expert=min(key.expert, s.least_expert),
+        )  # fmt: skip
+        if like == key:
+            return 0
+        known = self.made.first
+        if like not in known:
+            try:
+                known[like] = self.few.place_of(self.few.told(self._maker(like)))
+            except RidgelineError:
+                known[like] = 0
+        return known[like]
 
     def _told_as(self, key: GroupKey) -> tuple[GroupKey, Moving]:
         """Return what the graph of a group follows from: the same on all kinds of devices."""
@@ -327,15 +387,6 @@ class PlanPricer:
         graph, parts = told.graph, told.parts
         gradients = frozenset(weight_gradients(graph).values())
         home = _homes(told)
-        first = self.kinds[0]  # by whose times stages are cut
-        usual = first.costs(graph)
-        usual_s = [self._alone_s(0, cost) for cost in usual]
-        each_s = with_waits(graph.ops, usual_s, self.wires, self._mesh(key), self.runs.stack)
-        launch = tuple(cost.latency_s for cost in usual)
-        times = OpTimes(tuple(usual_s), launch, *first.moving_s(), self.runs.issue_s)
-        experts = _experts(graph, key.expert)
-        besides = overheads_of(graph, home.tolist(), len(parts), times, self.runs.stack, experts)
-        balanced = pass_times(graph, each_s, [part.ops for part in parts])
         costs = self._least_costs(graph.ops, graph)
         alone_s = [self._least_s(of_kinds, key.kind) for of_kinds in costs]
         per_op = np.zeros((len(graph.ops), 5))
@@ -364,7 +415,20 @@ class PlanPricer:
             once_s[unit, int(graph.ops[i].pass_ is Pass.UPDATE)] += alone_s[i]
         by_unit: Floats = np.stack(columns, axis=1).astype(np.float64)
         added_s: Floats = per_op[:, ACCUMULATE].astype(np.float64)
-        return OpCosts(told, home, seconds, added_s, by_unit, balanced, waited, once_s, besides)
+        return OpCosts(told, home, seconds, added_s, by_unit, waited, once_s)
+
+    def _balanced(self, ops: OpCosts, key: GroupKey) -> tuple[Floats, Overheads]:
+        """Return by what stages are cut, `PlanClass.balanced` of the graph, and its overheads."""
+        graph, parts = ops.told.graph, ops.told.parts
+        first = self.kinds[0]  # by whose times stages are cut
+        usual = first.costs(graph)
+        usual_s = [self._alone_s(0, cost) for cost in usual]
+        each_s = with_waits(graph.ops, usual_s, self.wires, self._mesh(key), self.runs.stack)
+        launch = tuple(cost.latency_s for cost in usual)
+        times = OpTimes(tuple(usual_s), launch, *first.moving_s(), self.runs.issue_s)
+        experts, home = _experts(graph, key.expert), ops.home.tolist()
+        besides = overheads_of(graph, home, len(parts), times, self.runs.stack, experts)
+        return pass_times(graph, each_s, [part.ops for part in parts]), besides
 
     def _issued_s(self, told: RepresentativeGraph, home: Ints) -> Floats:
         """Return [units] seconds in which the host launches ops of a micro-batch ahead of them."""

@@ -3,48 +3,54 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
 
+from ridgeline.engine.timeline import Timeline
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
-from ridgeline.hardware.node import Node
 from ridgeline.network.resolve import load_cluster
+from ridgeline.parallel.checkpointing.mode_text import RecomputeMode
+from ridgeline.parallel.lower import Lowered
 from ridgeline.parallel.partition.partition_dp import Pace
-from ridgeline.parallel.plan.plan import MOST_SAMPLES, Plan
+from ridgeline.parallel.plan.plan import MOST_SAMPLES, RECOMPUTE_MODES, Plan
 from ridgeline.parallel.plan.resolved import ALTERNATING
 from ridgeline.parallel.plan.stack_choice import choose_stack
 from ridgeline.parallel.schedule import SCHEDULES
-from ridgeline.report.accounting import energy_account
+from ridgeline.report.accounting import EXPOSED, critical_rank, energy_account, time_account
 from ridgeline.simulation import fullest_memory, play_step
 from ridgeline.software.stack import Stack
-from ridgeline.study.planner.cost_cache import BEST, GroupKey
-from ridgeline.study.planner.lower_bounds import (
+from ridgeline.study.planner.bounds import (
     ROUNDING,
     TOTALS,
     Bound,
+    RankShares,
+    StageBounds,
     least_bound,
     screen,
+    spread,
+    staged,
     totals,
 )
-from ridgeline.study.planner.plan_class import Bools, Floats, Ints, PlanClass
+from ridgeline.study.planner.objectives import Objective, ObjectiveWeights, Prices, weights_of
+from ridgeline.study.planner.plan_class import BEST, Bools, Floats, GroupKey, Ints, PlanClass
 from ridgeline.study.planner.pricer import PlanPricer
-from ridgeline.study.planner.running import PlanSettings, running
-from ridgeline.study.planner.search_result import Objective, SimulatedPlan
+from ridgeline.study.planner.result import SimulatedPlan
+from ridgeline.study.planner.settings import PlanSettings, running
 from ridgeline.study.planner.space import (
-    RECOMPUTE_NAMES,
     SCHEDULE_NAMES,
+    Limits,
     PlanSpace,
     divisors,
     enumerate_plans,
 )
-from ridgeline.study.planner.stage_bounds import StageBounds, spread, staged
-from ridgeline.study.planner.step_bound import RankShares
+from ridgeline.study.planner.steering import FixedField, restricted
 from ridgeline.workload.files import load_network
+from ridgeline.workload.graph import Pass
 from ridgeline.workload.model import Model
 
 Messages = dict[tuple[int, int], tuple[float, float]]
@@ -65,6 +71,9 @@ class Searcher:
     objective: Objective
     space: PlanSpace
     groups: PlanPricer
+    weights: ObjectiveWeights
+    fixes: tuple[FixedField, ...] = ()
+    prices: Prices = field(default_factory=Prices)
     cuts: dict[tuple[GroupKey, int, int, int, bool, bytes], StageBounds] = field(
         default_factory=dict
     )
@@ -94,7 +103,8 @@ class Searcher:
             context=bool((self.space.context > 1).any()) or None, like=self,
             grids=bool((self.space.tensor_rows > 1).any()),
             spatial=bool((self.space.spatial > 1).any()),
-            software=self.runs.stack,
+            software=self.runs.stack, fix=self.fixes, memory_margin=self.runs.memory_margin,
+            prices=self.prices,
         )  # fmt: skip
 
     def only(self, dimension: str) -> Searcher:
@@ -114,32 +124,39 @@ class Searcher:
         step_s = step.timeline.makespan_s
         idle_w = self.runs.idle_w / plan.devices
         energy = energy_account(step.timeline, idle_w, plan.devices)
-        memory, _, fits = fullest_memory(step.lowered, step.timeline, self.cluster.device)
-        value = self._value(step_s, energy["total"])
+        memory, capacity, fits = fullest_memory(step.lowered, step.timeline, self.cluster.device)
+        fits = fits and memory["total"] <= self.runs.may_use(capacity)
+        value = self.value(step_s, energy["total"])
         said = self.runs.said(plan)
+        spent = spent_s(step.lowered, step.timeline, self.cluster.device)
         return SimulatedPlan(
-            plan, step_s, energy["total"], memory["total"], fits, bound_s, value, said
+            plan, step_s, energy["total"], memory["total"], fits, bound_s, value, said, spent
         )
 
-    def _value(self, time_s: float, energy_j: float) -> float:
-        if self.objective == "energy":
-            return energy_j
-        if self.objective == "cost":
-            return time_s * price_of(self.cluster, self.devices)
-        return time_s
+    def least_step_s(self) -> float:
+        """Return the least seconds of a step by the products' arithmetic, shared by all devices."""
+        if not len(self.space):
+            return float("inf")
+        key = self.key(0)
+        parts = key.tensor * key.context * math.prod(key.images)
+        of_sample = float(self.groups.least_at_peak(key).sum()) * parts / key.micro_batch
+        return of_sample * self.space.global_batch / self.devices
+
+    def value(self, time_s: float, energy_j: float) -> float:
+        """Return the objective of a step that takes so long and so much energy."""
+        return self.weights.per_second * time_s + self.weights.per_joule * energy_j
 
     def bound_values(self, time_s: Floats, energy_j: Floats, at: Ints) -> Floats:
         """Return the least objective of plans of which only bounds are known."""
-        if self.objective == "energy":
-            ranks = self.space.replicas[at] * self.space.tensor[at]
-            least: Floats = energy_j * ranks + self.runs.idle_w * time_s
-            return least
-        return np.array([self._value(t, 0.0) for t in time_s.tolist()])
+        per_second, per_joule = self.weights
+        ranks = self.space.replicas[at] * self.space.tensor[at]
+        least: Floats = energy_j * ranks + self.runs.idle_w * time_s
+        return per_second * time_s + per_joule * least if per_joule else per_second * time_s
 
     def key(self, i: int) -> GroupKey:
         """Return the group of a plan."""
         s = self.space
-        recompute = RECOMPUTE_NAMES[int(s.recompute[i])]
+        recompute = s.modes[int(s.recompute[i])]
         kind = self.runs.slowest_kind if s.pipeline[i] == 1 else BEST
         return GroupKey(
             int(s.micro_batch[i]), int(s.tensor[i]), bool(s.sequence[i]), recompute,
@@ -201,18 +218,23 @@ class Searcher:
         which
             [P] row of `known` of each.
         known
-            [G, 16] sums of each group (`totals`).
+            [G, 17] sums of each group (`totals`).
         """
         s = self.space
         out = np.empty((len(at), 3))
+        if s.offload != "none":
+            known = known.copy()
+            known[:, [TOTALS.index("kept"), TOTALS.index("beside")]] = 0.0
         if not self.runs.keeps_sums:
             known = known.copy()
             known[:, [TOTALS.index("gradient"), TOTALS.index("expert_gradient")]] = 0.0
         names = [SCHEDULES[name] for name in SCHEDULE_NAMES]
         drains = np.array([not (one.splits_backward or one.interleaves) for one in names])
+        splits = np.array([one.splits_backward for one in names])
         screen(
             which, known, s.micro_batches[at], s.pipeline[at], self.holders[at], s.expert[at],
-            s.sharding[at], drains[s.schedule[at]], self.spread[at], self.byte_s[at], out,
+            s.sharding[at], drains[s.schedule[at]], splits[s.schedule[at]], self.spread[at],
+            self.byte_s[at], out,
         )  # fmt: skip
         out[:, :2] *= 1 - ROUNDING
         return out
@@ -298,7 +320,9 @@ class Searcher:
             bucket=self.runs.bucket_bytes(int(s.data[i])),
             again=stack.zero.reshard_after_forward == "all",
             beside=stack.overlap.gradients is True,
+            gathers_beside=stack.overlap.gradients is not False,
             keeps=self.runs.keeps_sums,
+            offloads=s.offload != "none",
         )  # fmt: skip
 
     def _cuts(self, group: PlanClass, i: int) -> tuple[StageBounds, ...]:
@@ -363,44 +387,30 @@ class PlanSends:
         return self.groups.between.contended_s(ranks, sent_bytes)
 
 
-def price_of(cluster: Cluster, devices: int) -> float:
-    """Return the price of so many devices, or of their share of their nodes, in dollars.
+def spent_s(lowered: Lowered, timeline: Timeline, device: Device) -> dict[str, float]:
+    """Return on what the rank that finishes last spends the seconds of a step.
 
-    Raises
-    ------
-    ConfigError
-        If neither file has a price.
+    Work is the ops of the passes that are not done again, with what memory adds to them.
     """
-    if not cluster.groups:
-        kinds = Counter(device.name for device in cluster.devices_of(devices))
-        named = {device.name: device for device in cluster.kinds_of_devices}
-        return math.fsum(_price(named[name], cluster.nodes) * n for name, n in kinds.items())
-    total, left = 0.0, devices
-    for node, count in cluster.kinds_of_nodes:
-        used = min(left, node.count * count)
-        total += _price(node.devices, node) * used if used else 0.0
-        left -= used
-    return total
-
-
-def _price(device: Device, node: Node) -> float:
-    """Return the price of a device, or of its share of its node."""
-    if device.price is not None:
-        return device.price.value
-    if node.price is not None:
-        return node.price.value / node.count
-    raise ConfigError(
-        f"objective cost needs a price, but neither the device {device.name} nor the node"
-        f" {node.name} has one; add the field price with its source, or choose time or energy",
-        field="--objective",
-    )
+    account = time_account(lowered, timeline, device)
+    program, parts = timeline.program, account.parts_s
+    again = 0.0
+    if Pass.RECOMPUTE.value in program.kind_names:
+        of_rank = program.stream_rank[program.stream] == critical_rank(timeline)
+        kind = program.kind == program.kind_names.index(Pass.RECOMPUTE.value)
+        again = math.fsum(timeline.durations_s[of_rank & kind])
+    work = parts["compute"] + parts["memory_stall"] - again
+    found = {"work": work, "recomputation": again, "updates": parts["optimizer"]}
+    found |= {k: v for k, v in account.limits_s.items() if k.startswith(EXPOSED)}
+    return {**found, "bubble": parts["bubble"]}
 
 
 def searcher(
     model: Model | str, cluster: Cluster | str, devices: int, global_batch: int, *,
     objective: Objective = "time", precision: str | None = None, context: bool | None = None,
     like: Searcher | None = None, grids: bool = False, spatial: bool = False,
-    software: Stack | str | None = None,
+    software: Stack | str | None = None, fix: Sequence[FixedField] = (),
+    memory_margin: float = 0.0, prices: Prices | None = None,
 ) -> Searcher:  # fmt: skip
     """Prepare a search: list the plans; `context`, `grids` and `spatial` as in `search`.
 
@@ -409,6 +419,12 @@ def searcher(
     like
         A search of the same model in the same precision on the same cluster under the same stack,
         whose prices count.
+    fix
+        Fields of plans that have these values (`steering`).
+    memory_margin
+        Share of each device's memory that a plan leaves free.
+    prices
+        Of devices and energy, for the objective cost-per-token.
 
     Raises
     ------
@@ -427,13 +443,17 @@ def searcher(
         raise ConfigError(
             f"a step has 1 to {MOST_SAMPLES} samples, found {global_batch}", field="--batch"
         )
-    if objective == "cost":
-        price_of(cluster, devices)
+    if not 0.0 <= memory_margin < 1.0:
+        raise ConfigError(f"from 0 to 1, found {memory_margin:g}", field="--memory-margin")
+    prices = prices or Prices()
+    tokens = float(global_batch * max(model.network.tokens_per_sample, 1))
+    weights = weights_of(objective, cluster, devices, tokens, prices)
+    asked = {one.name: one for one in fix}
     choice = choose_stack(software, model, cluster)
-    runs, precision = running(choice, model, cluster, devices, precision)
+    runs, precision = running(choice, model, cluster, devices, precision, memory_margin)
     groups = PlanPricer(runs, precision, like.groups if like else None)
     if context is None:
-        context = model.network.tokens_per_sample >= LONG
+        context = model.network.tokens_per_sample >= LONG or "context" in asked
     limits, able = groups.limits, runs.able
     tensors = divisors(devices) if able("tensor") else [1]
     space = enumerate_plans(
@@ -444,13 +464,43 @@ def searcher(
         sequences=model.network.tokens_per_sample > 0,
         experts=limits.expert_degrees() if able("expert") else [1],
         contexts=limits.contexts() if context and able("context") else [(1, 0)],
-        recomputations=limits.recomputations(),
-        grids=limits.grids() if grids and able("tensor") else (),
-        images=limits.images() if spatial and able("spatial") else [(1, 1)],
+        recomputations=_modes(limits, asked.get("recompute")),
+        grids=limits.grids() if (grids or "tensor_rows" in asked) and able("tensor") else (),
+        images=limits.images() if (spatial or "spatial" in asked) and able("spatial") else [(1, 1)],
         precision=groups.precision,
     )
     if not able("data"):
         space = space.where(space.data == 1)
     if not runs.knows_sums:  # which no sharded state goes with
         space = space.where(space.sharding == 0)
-    return Searcher(runs, objective, space, groups)
+    if "offload" in asked:
+        space = replace(space, offload=asked["offload"].values[0])
+    space = restricted(space, fix, f"{model.name} on {devices} devices of {cluster.name}")
+    return Searcher(runs, objective, space, groups, weights, tuple(fix), prices)
+
+
+def _modes(limits: Limits, fixed: FixedField | None) -> list[str]:
+    """Return what the model can compute again, and what was asked for besides.
+
+    Raises
+    ------
+    ConfigError
+        If what is done again depends on all layers, and few of them tell of the network.
+    """
+    found: list[str] = [*limits.recomputations()]
+    if fixed is None:
+        return found
+    more = [mode for mode in fixed.values if mode not in found]
+    for text in more:
+        mode = RecomputeMode.parse(text, RECOMPUTE_MODES)
+        if limits.few.fewer and (mode.count or mode.name in _OF_ALL_LAYERS):
+            raise ConfigError(
+                f"recompute={text} depends on all layers of a network, which a search prices by a"
+                " few of them; ridgeline run --plan takes it",
+                field="--fix",
+            )
+    return [*found, *more]
+
+
+_OF_ALL_LAYERS = frozenset({"alternate", "sqrt", "optimal", "budget"})
+"""Modes of recomputation that treat equal layers differently."""

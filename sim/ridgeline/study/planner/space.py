@@ -1,9 +1,15 @@
-"""All legal plans of one step on so many devices, as arrays: one entry a plan."""
+"""Plan space: all legal plans of one step on so many devices, as arrays, one entry a plan.
+
+`Limits` says what the model allows: into how many parts it can be cut, and by how many devices its
+parts can be shared.
+"""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Literal, cast
@@ -11,10 +17,18 @@ from typing import Any, Literal, cast
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline.errors import RidgelineError
+from ridgeline.parallel.checkpointing.blocks import attention_cores
 from ridgeline.parallel.checkpointing.recompute import Mode
+from ridgeline.parallel.partition.pipeline_partition import Cut
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.sharding import tensor_2d
-from ridgeline.parallel.sharding.tensor_2d import Grid
+from ridgeline.parallel.sharding.shard import shard
+from ridgeline.parallel.sharding.spatial import with_shared_images
+from ridgeline.parallel.sharding.tensor_2d import Grid, with_grid
+from ridgeline.study.planner.extrapolation import ReducedModel, n_units
+from ridgeline.workload.graph import Graph, Pass
+from ridgeline.workload.model import Model
 
 Ints = npt.NDArray[np.int64]
 
@@ -49,7 +63,11 @@ class PlanSpace:
     image_rows, image_columns
         [P] devices along the rows and along the columns of images.
     schedule, recompute
-        [P] places in `SCHEDULE_NAMES` and `RECOMPUTE_NAMES`.
+        [P] places in `SCHEDULE_NAMES` and `modes`.
+    modes
+        Modes of recomputation, or modules, that are tried.
+    offload
+        As in `Plan`, of all plans.
     """
 
     global_batch: int
@@ -70,6 +88,8 @@ class PlanSpace:
     image_columns: Ints
     schedule: Ints
     recompute: Ints
+    modes: tuple[str, ...] = RECOMPUTE_NAMES
+    offload: str = "none"
 
     def __len__(self) -> int:
         return len(self.data)
@@ -135,7 +155,8 @@ class PlanSpace:
             zero_stage=int(self.sharding[i]),
             sequence=tensor if self.sequence[i] else 1,
             schedule=SCHEDULE_NAMES[int(self.schedule[i])],
-            recompute=RECOMPUTE_NAMES[int(self.recompute[i])],
+            recompute=self.modes[int(self.recompute[i])],
+            offload=cast("Any", self.offload),
         )
 
     def grid(self, i: int) -> Grid | None:
@@ -165,7 +186,7 @@ def enumerate_plans(
     sequences: bool,
     experts: list[int],
     contexts: list[tuple[int, int]],
-    recomputations: list[Mode],
+    recomputations: Sequence[str],
     grids: Sequence[Grid] = (),
     images: Sequence[tuple[int, int]] = ((1, 1),),
     precision: str | None = None,
@@ -185,13 +206,14 @@ def enumerate_plans(
     contexts
         By how many ranks positions can be shared, and whether in a ring.
     recomputations
-        Those of `RECOMPUTE_NAMES` that are tried.
+        Modes of recomputation, or modules, that are tried.
     grids
         Of tensor-parallel devices.
     images
         By how many devices rows and columns of images can be shared; (1, 1): by one.
     """
     rows: list[tuple[int, ...]] = []
+    modes = (*RECOMPUTE_NAMES, *(m for m in recomputations if m not in RECOMPUTE_NAMES))
     for tensor, two in [*((t, None) for t in tensors), *((g.rows * g.columns, g) for g in grids)]:
         if devices % tensor:
             continue
@@ -231,10 +253,12 @@ def enumerate_plans(
                         range(4) if data * context * high * wide > 1 else (0,),
                         (0, 1) if sequences and tensor > 1 and not two else (0,),
                     )
-                    for recompute in map(RECOMPUTE_NAMES.index, recomputations)
+                    for recompute in map(modes.index, recomputations)
                 ]
     columns = np.array(rows, np.int64).reshape(-1, 16).T
-    return PlanSpace(global_batch, precision, *cast("list[Ints]", list(columns)))
+    arrays: list[Any] = list(columns)
+    found = PlanSpace(global_batch, precision, *arrays)
+    return replace(found, modes=modes)
 
 
 def _schedules(pipeline: int, micro_batches: int, max_stages: int) -> list[tuple[int, int]]:
@@ -245,3 +269,107 @@ def _schedules(pipeline: int, micro_batches: int, max_stages: int) -> list[tuple
     if micro_batches % pipeline == 0:
         found += [(_INTERLEAVED, v) for v in range(2, min(max_stages // pipeline, MOST_CHUNKS) + 1)]
     return found
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a model on so many devices, found with the few layers that tell of it."""
+
+    model: Model
+    few: ReducedModel
+    precision: str
+    devices: int
+    cut: Cut = "even"
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The smallest training step that is divided as the whole is."""
+        return self.few.smallest.training(1, self.precision)
+
+    @property
+    def max_stages(self) -> int:
+        """Parts that a pipeline can cut the model into."""
+        return n_units(self.model, self.precision, self.cut)
+
+    @property
+    def n_ops(self) -> int:
+        """Ops of what tells of the model."""
+        return len(self.graph.ops)
+
+    @cached_property
+    def n_ops_of_all(self) -> int:
+        """Ops of the whole model."""
+        return len(self.model.training(1, self.precision).ops)
+
+    def divides(self, tensor: int) -> bool:
+        """Whether the model's heads can be shared by so many devices."""
+        try:
+            shard(self.graph, tensor)
+        except RidgelineError:
+            return False
+        return True
+
+    def expert_degrees(self) -> list[int]:
+        """By how many ranks the model's experts can be shared; 1: it has none."""
+        sent = (op for op in self.graph.ops if op.kind == "dispatch" and op.pass_ is Pass.FORWARD)
+        found = math.gcd(*(self.graph.tensors[op.outputs[0]].shape[0] for op in sent))
+        return divisors(found) if found else [1]
+
+    @cached_property
+    def least_tensor(self) -> int:
+        """The least degree above 1 that divides the model; 1: there is none."""
+        return next((n for n in divisors(self.devices)[1:] if self.divides(n)), 1)
+
+    @cached_property
+    def least_expert(self) -> int:
+        """By how many ranks its experts can be shared at least, if they are; 1: by none."""
+        return next(iter(self.expert_degrees()[1:]), 1)
+
+    def contexts(self) -> list[tuple[int, int]]:
+        """By how many ranks positions can be shared, and whether in a ring; (1, 0): by one."""
+        modes = (0, 1) if any(op.kind == "flash-attention" for op in self.graph.ops) else (0,)
+        found = [(1, 0)]
+        for n in divisors(self.devices)[1:] if self.graph.tokens_per_sample else ():
+            try:
+                shard(self.graph, n, dimension="context")
+            except RidgelineError:
+                continue
+            found += [(n, ring) for ring in modes]
+        return found
+
+    def grids(self) -> list[Grid]:
+        """Return the grids of tensor-parallel devices that the model can be divided over."""
+        found = []
+        for rows, columns in self._products():
+            if min(rows, columns) == 1:
+                continue
+            graph = self.few.smallest.training(rows, self.precision)
+            for mode in GRID_MODES:
+                with suppress(RidgelineError):
+                    with_grid(graph, two := Grid(rows, columns, mode))
+                    found.append(two)
+        return found
+
+    def images(self) -> list[tuple[int, int]]:
+        """Return by how many devices rows and columns of images can be shared; (1, 1): by one."""
+        found = [(1, 1)]
+        for rows, columns in self._products()[1:]:
+            with suppress(RidgelineError):
+                with_shared_images(self.graph, rows, columns)
+                found.append((rows, columns))
+        return found
+
+    def _products(self) -> list[tuple[int, int]]:
+        """Return all pairs of numbers whose product divides that of the devices."""
+        n = self.devices
+        return [(a, b) for a in divisors(n) for b in divisors(n // a)]
+
+    def recomputations(self) -> list[Mode]:
+        """Return what the model can compute again: scores of attention only where there is any.
+
+        Stretches of layers (sqrt) only where layers are not all alike: how long they are depends on
+        how many layers there are, of which a few would tell nothing.
+        """
+        some = attention_cores(self.graph)
+        modes: list[Mode] = ["none", "selective", "full"] if some else ["none", "full"]
+        return modes if self.few.fewer else [*modes, "sqrt"]

@@ -26,6 +26,7 @@ SUITES = {
     "cast": "Scaling and casting to narrow formats on one device",
     "expert-all-to-all": "Dispatch and combine of expert parallelism",
     "kernel-power": "Mean board power while one kernel repeats",
+    "generation": "Generation of tokens by serving frameworks: throughput and latency",
     "model-latency": "Forward passes and training steps of transformers in fp32",
     "energy": "Mean power of devices and nodes while they train",
     "node-power": "Mean power of whole nodes while they train",

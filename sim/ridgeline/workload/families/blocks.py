@@ -157,7 +157,8 @@ class Attention(Strict):
             q = self._normed(b, f"{name}.query-norm", q, self.heads)
             q = self._rotated(b, f"{name}.rotary-query", q, positions)
             k, v = keys_values
-        y = self.attend(b, name, q, k, v, causal=causal, positions=positions)
+        shared = keys_values is not None and self.keys == "earlier"
+        y = self.attend(b, name, q, k, v, causal=causal, positions=positions, keeps=not shared)
         y = self._gated(b, f"{name}.gate", x, y)
         return ops.linear(b, f"{name}.output", y, features, bias=self.output_bias)
 
@@ -240,10 +241,16 @@ class Attention(Strict):
         *,
         causal: bool,
         positions: Positions = NOWHERE,
+        keeps: bool = True,
     ) -> str:
-        """Write attention between given queries, keys and values."""
+        """Write attention between given queries, keys and values.
+
+        `keeps`: in generation, whether they are put into a cache of the layer's own.
+        """
         heads, kv_heads = self.heads, self.kv_heads or self.heads
         scale = 1 / math.sqrt(b.shape(q)[2] // heads) if self.scaled else 1.0
+        if b.generation:
+            return self._over_cache(b, name, q, k, v, keeps=keeps)
         if self.kernel in {"flash", "flash-1"} and not positions.table:
             y = ops.flash_attention(
                 b,
@@ -275,6 +282,21 @@ class Attention(Strict):
         p = self._softmax(b, name, p, scale, causal=causal)
         p = dropout(b, f"{name}.dropout", p, self.dropout)
         return ops.attention_context(b, f"{name}.context", p, v, kv_heads, causal=causal)
+
+    def _over_cache(
+        self, b: GraphBuilder, name: str, q: str, k: str, v: str, *, keeps: bool
+    ) -> str:
+        """Write attention of new positions to themselves and to those in the cache."""
+        heads, kv_heads = self.heads, self.kv_heads or self.heads
+        layer = f"{name}.flash"
+        y = ops.cached_attention(
+            b, layer, q, k, v, heads, kv_heads,
+            window=self.window, chunk=self.chunk, keeps=keeps,
+        )  # fmt: skip
+        if not self.sinks:
+            return y
+        sinks = b.weight(f"{name}.sinks.weight", (heads,))
+        return ops.sink_scale(b, f"{name}.sinks", y, f"{layer}.log-sums", sinks)
 
     def _softmax(self, b: GraphBuilder, name: str, p: str, scale: float, *, causal: bool) -> str:
         """Write the softmax, in which sinks may take part."""
@@ -329,6 +351,7 @@ class Indexer(Strict):
         """Write the choice of keys for `x`, whose queries are made of `latent`."""
         if self.shared:
             return
+        known = b.generation.context if b.generation else 0
         q = ops.linear(b, f"{name}.query", latent, self.heads * self.size, bias=False)
         k = ops.linear(b, f"{name}.key", x, self.size, bias=False)
         k = ops.layer_norm(b, f"{name}.key-norm", k)
@@ -336,7 +359,9 @@ class Indexer(Strict):
         weights = ops.linear(b, f"{name}.weights", x, self.heads, bias=False)
         b.freeze(name)
         scores = ops.index_scores(b, f"{name}.scores", q, k, weights)
-        ops.top_k(b, f"{name}.top-k", scores, min(self.top_k, b.shape(x)[1]))
+        ops.top_k(b, f"{name}.top-k", scores, min(self.top_k, known + b.shape(x)[1]))
+        if b.generation:
+            ops.keep_latent(b, name, self.size)
 
 
 class LatentAttention(Strict):
@@ -387,15 +412,53 @@ class LatentAttention(Strict):
         widths = (self.rank, self.rotary_size)
         latent, k_rotary = ops.fused_linear(b, f"{name}.key-value-down", x, widths, bias=False)
         latent = ops.rms_norm(b, f"{name}.key-value-norm", latent)
-        widths = (heads * self.plain_size, heads * self.value_size)
-        k, v = ops.fused_linear(b, f"{name}.key-value-up", latent, widths, bias=False)
+        absorbs = b.generation is not None and b.generation.decodes
+        k = v = ""
+        if not absorbs:
+            widths = (heads * self.plain_size, heads * self.value_size)
+            k, v = ops.fused_linear(b, f"{name}.key-value-up", latent, widths, bias=False)
         if self.rotary:
             q_rotary = ops.rotary(b, f"{name}.rotary-query", q_rotary, angles)
             k_rotary = ops.rotary(b, f"{name}.rotary-key", k_rotary, angles)
+        if absorbs:
+            return self._absorbed(b, name, hidden, (q, q_rotary), (latent, k_rotary))
         q = ops.join_heads(b, f"{name}.join-query", q, q_rotary, heads, heads)
         k = ops.join_heads(b, f"{name}.join-key", k, k_rotary, heads, 1)
         plain = Attention(heads=heads, kernel=self.kernel, window=window)
-        y = plain.attend(b, name, q, k, v, causal=causal)
+        if b.generation:
+            y = ops.cached_attention(
+                b, f"{name}.flash", q, k, v, heads, heads, window=window, keeps=False
+            )
+            ops.keep_latent(b, name, self.rank + self.rotary_size)
+        else:
+            y = plain.attend(b, name, q, k, v, causal=causal)
+        return ops.linear(b, f"{name}.output", y, hidden, bias=False)
+
+    def _absorbed(
+        self,
+        b: GraphBuilder,
+        name: str,
+        hidden: int,
+        queries: tuple[str, str],
+        latents: tuple[str, str],
+    ) -> str:
+        """Write attention of one new position to latent vectors (`ops.head_products`)."""
+        heads, layer = self.heads, f"{name}.key-value-up"
+        to_keys, to_values = (
+            b.weight(f"{layer}.{part}.weight", (heads * size, features))
+            for part, size, features in (
+                ("key", self.rank, self.plain_size),
+                ("value", self.value_size, self.rank),
+            )
+        )
+        q = ops.head_products(b, f"{layer}.key", queries[0], heads, to_keys, self.rank)
+        q = ops.join_heads(b, f"{name}.join-query", q, queries[1], heads, heads)
+        k = ops.join_heads(b, f"{name}.join-key", *latents, 1, 1)
+        window = self.indexer.top_k if self.indexer else 0
+        y = ops.cached_attention(
+            b, f"{name}.flash", q, k, latents[0], heads, 1, window=window, latent=True
+        )
+        y = ops.head_products(b, f"{layer}.value", y, heads, to_values, self.value_size)
         return ops.linear(b, f"{name}.output", y, hidden, bias=False)
 
 

@@ -171,9 +171,11 @@ class Decoder(Network):
         return self.sequence
 
     def build(self, b: GraphBuilder) -> str:
-        """Write the forward graph and return the name of the loss tensor."""
+        """Write the forward graph and return the name of the loss tensor.
+
+        Of a step of generation: of the tokens that are drawn.
+        """
         tokens = b.input("tokens", (b.batch, self.sequence), "int64")
-        labels = b.input("labels", (b.batch, self.sequence), "int64")
         rows = self.vocabulary + self.further_rows
         table = b.weight("embedding.weight", (rows, self.hidden))
         x = ops.embedding(b, "embedding", tokens, self._table(b, table))
@@ -192,6 +194,9 @@ class Decoder(Network):
         head = table
         if not self.tied:
             head = b.weight("head.weight", (self.vocabulary, self.hidden))
+        if b.generation:
+            return self._drawn(b, y, head)
+        labels = b.input("labels", (b.batch, self.sequence), "int64")
         loss = self._loss(b, "", y, head, labels)
         for i in range(self.further_tokens):
             x = self._further(b, i, x, tokens, table, reader)
@@ -201,10 +206,18 @@ class Decoder(Network):
         return loss
 
     def _loss(self, b: GraphBuilder, prefix: str, x: str, head: str, labels: str) -> str:
-        logits = ops.product(b, f"{prefix}head", x, head, narrow=self.narrow_classifier)
-        if self.head_bias:
-            logits = ops.add_bias(b, f"{prefix}head", logits, axis=-1)
+        logits = self._logits(b, f"{prefix}head", x, head)
         return ops.cross_entropy(b, f"{prefix}loss", logits, labels)
+
+    def _logits(self, b: GraphBuilder, layer: str, x: str, head: str) -> str:
+        logits = ops.product(b, layer, x, head, narrow=self.narrow_classifier)
+        return ops.add_bias(b, layer, logits, axis=-1) if self.head_bias else logits
+
+    def _drawn(self, b: GraphBuilder, x: str, head: str) -> str:
+        """Write the classifier of the last position of every sequence, and draw a token of it."""
+        if self.sequence > 1:
+            x = ops.cut(b, "last-position", x, axis=1, start=self.sequence - 1, length=1)
+        return ops.top_k(b, "draw", self._logits(b, "head", x, head), 1)[1]
 
     def _table(self, b: GraphBuilder, table: str) -> str:
         """Return what vectors are looked up in, of a table that is updated."""

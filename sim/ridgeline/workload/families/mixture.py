@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+from fractions import Fraction
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from ridgeline.config import Strict
 from ridgeline.workload import ops
-from ridgeline.workload.builder import GraphBuilder
+from ridgeline.workload.builder import Attrs, GraphBuilder
+from ridgeline.workload.expert_load import expected_experts
 from ridgeline.workload.families.base import Channels
 from ridgeline.workload.families.blocks import FeedForward
+from ridgeline.workload.graph import LIBRARY, WITHIN, Gemm
 from ridgeline.workload.ops.elementwise import Activation, Gate
 
 
@@ -73,8 +78,11 @@ class Mixture(Strict):
         rows, places = ops.dispatch(
             b, f"{name}.dispatch", y, chosen, self.experts, self.capacity_factor
         )
+        first = len(b.ops) - 1
         rows = self._expert(b, name, rows)
         y = ops.combine(b, f"{name}.combine", rows, weights, places)
+        if b.generation:
+            self._as_one_kernel(b, first, math.prod(b.shape(places)))
         if self.latent:
             y = ops.linear(b, f"{name}.latent-up", y, b.shape(x)[-1], bias=False)
         if self.shared:
@@ -88,6 +96,31 @@ class Mixture(Strict):
                 (z,) = ops.function(b, layer, "broadcast-multiply", (z, gate), b.shape(z))
             y = ops.add(b, f"{name}.add-shared", y, z)
         return y
+
+    def _as_one_kernel(self, b: GraphBuilder, first: int, rows: int) -> None:
+        """Note that libraries do dispatch, experts and combination of generation in one call.
+
+        The first product stands for it; `rows`: pairs of a token and an expert. Weights of experts
+        that no token of all ranks that share them has chosen are not read.
+        """
+        assert b.generation is not None
+        tokens = rows // self.top_k * b.generation.expert_ranks
+        chosen = expected_experts(self.experts, self.top_k, tokens)
+        call: Attrs = (
+            (LIBRARY, b.generation.library), ("rows", rows), ("top-k", self.top_k),
+            ("chosen", chosen / self.experts),
+        )  # fmt: skip
+        seen = False
+        for i in range(first, len(b.ops)):
+            op = b.ops[i]
+            passes = op.input_passes
+            more: Attrs = ((WITHIN, 1),)
+            if isinstance(op.loops, Gemm):
+                read = Fraction(chosen / self.experts).limit_denominator(10**6)
+                passes = (1, read, *passes[2:])
+                more = more if seen else call
+                seen = True
+            b.ops[i] = replace(op, input_passes=passes, attrs=(*op.attrs, *more))
 
     def _expert(self, b: GraphBuilder, name: str, rows: str) -> str:
         """Write what every expert does with its rows."""

@@ -18,6 +18,7 @@ from ridgeline.workload.ops.attention import (
     softmax,
     softmax_with_sinks,
 )
+from ridgeline.workload.ops.cached_attention import cached_attention, head_products, keep_latent
 from ridgeline.workload.ops.contraction import (
     add_bias,
     conv2d,
@@ -72,6 +73,7 @@ __all__ = [
     "avg_pool",
     "batch_norm",
     "binary_cross_entropy",
+    "cached_attention",
     "causal_filter",
     "class_token",
     "columns",
@@ -100,9 +102,11 @@ __all__ = [
     "gather",
     "group_norm",
     "head_norm",
+    "head_products",
     "index_scores",
     "join_heads",
     "joint",
+    "keep_latent",
     "layer_norm",
     "linear",
     "linear_attention",

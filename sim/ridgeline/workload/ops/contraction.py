@@ -263,7 +263,8 @@ def _may_be_narrow(b: GraphBuilder, kind: OpKind, loops: Gemm | Conv) -> bool:
     """Tell whether a contraction can be done in the narrow format of the precision."""
     if b.numerics.narrow is None or kind.name != "gemm" or not isinstance(loops, Gemm):
         return False
-    return all(size % NARROW_MULTIPLE == 0 for size in (loops.m, loops.n, loops.k))
+    rows = NARROW_MULTIPLE if b.generation else loops.m  # programs that generate fill rows up
+    return all(size % NARROW_MULTIPLE == 0 for size in (rows, loops.n, loops.k))
 
 
 def _conv2d_gradient(g: GradientBuilder, op: Op) -> None:
@@ -326,6 +327,8 @@ def _gemm_sharding(op: Op, tensors: Tensors) -> OpAxes:
     few = len(x)  # dimensions of rows: those before the features of one
     while few and math.prod(x[few - 1 :]) <= w[-1]:
         few -= 1
+        if x[:few] == ys[0][:-1] and math.prod(x[few:]) == w[-1]:
+            break  # positions of which there is one are rows, too
     lead = plain_labels(len(ys[0]) - 1)
     rows, units = lead, {}
     if x[:few] != ys[0][:-1]:  # the same rows, written as one dimension or several

@@ -23,11 +23,13 @@ from typing import Literal
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.formats import bytes_of
-from ridgeline.workload.graph import Gemm, Op, Role
+from ridgeline.workload.generation_step import CachedLayer
+from ridgeline.workload.graph import LIBRARY, Gemm, Op, Role
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import MASTER
 from ridgeline.workload.sharding_axes import OpAxes, Tensors
 
+_STATE_BYTES = 4
 _CHUNK_KERNELS = 6
 """Running sums of the decays, K K', its inverse, W and U, states, outputs."""
 
@@ -208,11 +210,21 @@ def linear_attention(
     y = b.activation(f"{layer}.y", b.shape(v), b.format(v))
     chunks = n * -(-positions // chunk)
     loops = Gemm(chunk, heads.value_size, _rank(heads, chunk, rule), batch=chunks * heads.values)
+    step = b.generation is not None and b.generation.decodes
     attrs: Attrs = (
         ("heads", heads.values), ("kv-heads", heads.keys), ("state", heads.key_size),
-        ("chunk", chunk), ("rule", rule), ("kernels", _CHUNK_KERNELS),
+        ("chunk", chunk), ("rule", rule), ("kernels", 1 if step else _CHUNK_KERNELS),
     )  # fmt: skip
     passes = _exchanged(heads, chunk, size, rule)
+    if b.generation is not None:
+        of_states = _STATE_BYTES * heads.values * heads.key_size * heads.value_size
+        b.cached.append(CachedLayer(layer, heads.keys, 0, MASTER, state_bytes=of_states))
+        if step:  # states are read and written, and nothing is handed on
+            passes = 1 + Fraction(2 * of_states, width * size)
+        if rule == "delta":
+            kind = "kda" if heads.per_feature else "gdn"
+            attrs = (*attrs, ("per-feature", int(heads.per_feature)), ("rule-of", kind))
+            attrs = (*attrs, (LIBRARY, b.generation.library))
     flops = LINEAR_ATTENTION.forward.of(n * positions * heads.values * chunk)
     b.emit(
         LINEAR_ATTENTION,
@@ -273,8 +285,23 @@ def causal_filter(b: GraphBuilder, layer: str, x: str, taps: int, *, bias: bool,
     y = b.activation(f"{layer}.y", b.shape(x), b.format(x))
     per_element = 2 * taps + CAUSAL_FILTER.forward.flops * silu
     attrs: Attrs = (("taps", taps), ("silu", int(silu)))
+    before: int | Fraction = 0
+    if b.generation is not None:  # the positions before are read, and the last ones are kept
+        before = Fraction(2 * (taps - 1), b.shape(x)[1])
+        b.cached.append(
+            CachedLayer(
+                layer, features, 0, b.format(x),
+                state_bytes=(taps - 1) * features * bytes_of(b.format(x)),
+            )
+        )  # fmt: skip
     b.emit(
-        CAUSAL_FILTER, layer, (x, *weights), (y,), flops=per_element * b.elements(x), attrs=attrs
+        CAUSAL_FILTER,
+        layer,
+        (x, *weights),
+        (y,),
+        flops=per_element * b.elements(x),
+        passes=(1 + before, *(1 for _ in weights)),
+        attrs=attrs,
     )
     return y
 

@@ -52,7 +52,7 @@ def dispatch(
     features, choices = b.shape(x)[-1], b.shape(indices)[-1]
     tokens = b.elements(x) // features
     capacity = math.ceil(capacity_factor * tokens * choices / experts)
-    if b.numerics.narrow is not None:
+    if b.numerics.narrow is not None and not b.generation:
         capacity += -capacity % NARROW_MULTIPLE
     y = b.activation(f"{layer}.y", (experts, capacity, features), b.format(x))
     rows = b.tensor(f"{layer}.rows", (tokens, choices), "int32", Role.ACTIVATION)

@@ -12,10 +12,14 @@ them again (state-spaces/mamba, csrc/selective_scan).
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GradientBuilder, GraphBuilder
-from ridgeline.workload.graph import Op
+from ridgeline.workload.generation_step import CachedLayer
+from ridgeline.workload.graph import Op, Passes
 from ridgeline.workload.kinds import Cost, op_kind
+from ridgeline.workload.numerics import MASTER
 from ridgeline.workload.sharding_axes import OpAxes, Tensors
 
 
@@ -36,7 +40,14 @@ def selective_scan(b: GraphBuilder, layer: str, x: str, steps: str, mixers: tupl
     skip = b.weight(f"{layer}.skip", (features,))
     y = b.activation(f"{layer}.y", b.shape(x), b.format(x))
     flops = SELECTIVE_SCAN.forward.of(b.elements(x) * numbers)
-    b.emit(SELECTIVE_SCAN, layer, (x, steps, *mixers, decay, skip), (y,), flops=flops)
+    passes: Passes = ()
+    if b.generation is not None:  # states come from memory and go there
+        of_states = 4 * features * numbers
+        b.cached.append(CachedLayer(layer, features, 0, MASTER, state_bytes=of_states))
+        each = Fraction(2 * of_states * b.shape(x)[0]) / Fraction(b.tensors[x].bytes)
+        passes = (1 + each, 1, 1, 1, 1, 1)
+    inputs = (x, steps, *mixers, decay, skip)
+    b.emit(SELECTIVE_SCAN, layer, inputs, (y,), flops=flops, passes=passes)
     return y
 
 

@@ -10,9 +10,12 @@ and a query t meets the keys with the largest I(t, s) alone.
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import GraphBuilder
-from ridgeline.workload.graph import Gemm, Op
+from ridgeline.workload.formats import number_bytes
+from ridgeline.workload.graph import Gemm, Op, Passes
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import MASTER
 from ridgeline.workload.sharding_axes import OpAxes, Tensors
@@ -32,14 +35,24 @@ def index_scores(b: GraphBuilder, layer: str, q: str, k: str, weights: str) -> s
     trained by a loss of its own, which is left out.
     """
     (n, rows, width), (_, columns, size) = b.shape(q), b.shape(k)
-    heads = b.shape(weights)[2]
+    heads, step = b.shape(weights)[2], b.generation
+    passes: Passes = ()
+    if step is not None:  # keys of earlier positions are read from a cache, new ones put there
+        kept = number_bytes(step.kv_format) / number_bytes(b.format(k))
+        columns += step.context
+        passes = (1, 1 + Fraction(kept) * Fraction(columns, rows), 1)
     if width != heads * size:
         raise RidgelineError(f"layer {layer!r}: {width} features are not {heads} heads of {size}")
     y = b.activation(f"{layer}.y", (n, rows, columns), MASTER)
     flops = INDEX_SCORES.forward.of(n * heads * rows * columns)
     loops = Gemm(rows, columns, size, batch=n * heads)
+    if step is not None:  # rows of all heads, which share the keys, fill tiles together
+        loops = Gemm(heads * rows, columns, size, batch=n)
     attrs = (("heads", heads), ("causal", 1))
-    b.emit(INDEX_SCORES, layer, (q, k, weights), (y,), loops=loops, flops=flops, attrs=attrs)
+    b.emit(
+        INDEX_SCORES, layer, (q, k, weights), (y,), loops=loops, flops=flops, passes=passes,
+        attrs=attrs,
+    )  # fmt: skip
     return y
 
 

@@ -22,6 +22,7 @@ from fractions import Fraction
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.formats import bytes_of
+from ridgeline.workload.generation_step import CachedLayer
 from ridgeline.workload.graph import Gemm, Op
 from ridgeline.workload.kinds import Cost, op_kind
 from ridgeline.workload.numerics import MASTER
@@ -107,6 +108,13 @@ def state_space(
     size = int(bytes_of(b.format(mixed)))
     # convolution: read, write; then x by two kernels, B and C by two each
     streams = 4 * width * size + _scan_streams(sizes, chunk, size)
+    if b.generation is not None:
+        of_states = _WIDE * sizes.inner * sizes.state
+        kept = of_states + (taps - 1) * width * size
+        b.cached.append(CachedLayer(layer, sizes.groups, 0, MASTER, state_bytes=kept))
+        if b.generation.decodes:  # two kernels, which read and write the states alone
+            streams = 2 * width * size + 2 * kept
+            attrs = (*attrs[:-1], ("kernels", 2))
     scores = sizes.heads * chunk
     b.emit(
         STATE_SPACE,

@@ -1,0 +1,1 @@
+"""Generation of tokens: prices of its steps, room of its cache, and runs of continuous batching."""

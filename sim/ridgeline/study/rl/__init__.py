@@ -1,0 +1,1 @@
+"""Reinforcement learning: generation, scoring and training as phases on one cluster."""
