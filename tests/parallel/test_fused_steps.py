@@ -18,6 +18,7 @@ from ridgeline.kernels.cost import op_energy_j
 from ridgeline.kernels.fusion.fused_cost import fused_cost
 from ridgeline.kernels.fusion.schedule import FusedSchedule, fuse
 from ridgeline.report.result import Result
+from ridgeline.study.planner.searcher import searcher
 from ridgeline.workload.fused_op import FusedOp, FusedRows, fused_op
 from ridgeline.workload.graph import Pass
 from thoroughly import further
@@ -257,3 +258,10 @@ def test_what_divides_the_network_is_refused(fields: dict[str, Any], said: str) 
     plan = rl.Plan(global_batch=8, precision="bf16-true", **fields)
     with pytest.raises(RidgelineError, match=f"each device does the whole network.*{said}"):
         rl.simulate("resnet18", "dgx-a100", plan, software=_stack("time"))
+
+
+def test_searches_of_plans_and_memory_without_a_device_are_refused() -> None:
+    with pytest.raises(RidgelineError, match=r"fuses layers .* bounds of a search do not know"):
+        searcher("mlp", "dgx-a100", 1, 8, precision="bf16-mixed", software=_stack("time"))
+    with pytest.raises(RidgelineError, match="memory: ideal fuses layers"):
+        rl.memory("mlp", rl.Plan(global_batch=8), software=_stack("time"))

@@ -36,6 +36,8 @@ def model_fields(
     if execution.attention_type == "multiquery":
         attention["kv_heads"] = 1
     return {
+        "kind": "model",
+        "name": name,
         "family": "decoder",
         "title": name,
         "citation": f"Calculon application file {file}",
