@@ -68,8 +68,10 @@ def generate_(
         Number format of cached keys and values: bf16, fp8-e4m3, ...
     page_tokens
         Positions of a page of the cache.
-    most_sequences, most_prefilled
-        Sequences of a step of each rank, and tokens that one prefills, at most.
+    most_sequences
+        Maximum number of sequences in a step of each rank.
+    most_prefilled
+        Maximum number of tokens that a step prefills.
     chunk
         Tokens of a step that decodes and prefills parts of prompts beside it; 0: a step does one
         or the other.
