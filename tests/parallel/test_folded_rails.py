@@ -85,7 +85,7 @@ def test_rings_of_equal_nodes_are_equal(cluster: str) -> None:
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
-        ("decoder4.model", {"data": 4, "sequence": 4, "pipeline": 4, "zero_stage": 2}),
+        ("small4", {"data": 4, "sequence": 4, "pipeline": 4, "zero_stage": 2}),
         ("mlp", {"data": 4, "pipeline": 2, "order": "data-pipeline-tensor-context"}),
     ],
 )

@@ -395,10 +395,16 @@ def test_every_kind_is_computed_by_the_interpreter():
     only_traced.add("host-input")  # a mini-batch as the host sent it (tests of reproduced TPU v1)
     # What a ring of devices adds is played by tests/parallel/test_ring_data.py.
     only_traced.add("merge-attention")
-    # Kernels of inference alone: sizes are held by tests/workload/test_kernel_graphs.py.
     only_traced |= {"orthogonalise", "apply-update"}  # parts of updates, as "optimizer" is
+    # Kernels of inference alone: sizes are held by tests/workload/test_kernel_graphs.py, of those
+    # with a cache by tests/workload/test_generation.py.
+    only_traced |= {"latent-attention", "head-products"}
     only_traced |= {"causal-conv1d", "delta-rule", "delta-rule-exchange", "delta-rule-step"}
     only_traced.add("scan-exchange")
+    only_traced |= {
+        "latent-attention",
+        "head-products",
+    }  # of a cache; tests/workload/test_generation
     kinds = {kind for kind, _, _ in ops.flop_table()} - {"optimizer"} - only_traced
     assert kinds - SAME <= FORWARD.keys()
     assert kinds - SAME <= GRADIENT.keys()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
+from ridgeline.errors import ConfigError
 from ridgeline.kernels.fusion.groups import FusedGroup, GroupCost
 from ridgeline.kernels.fusion.schedule import SIZES, FusedSchedule, fuse
 from ridgeline.kernels.fusion.training_order import fusing_order
@@ -18,17 +19,29 @@ from ridgeline.workload.fused_op import FusedOp, FusedRows, fused_op, with_fused
 from ridgeline.workload.graph import Graph, Same
 
 
-def with_fused_layers(graph: Graph, plan: ResolvedPlan, prices: OpPricer) -> Graph:
+def with_fused_layers(
+    graph: Graph, plan: ResolvedPlan, prices: OpPricer, *, several_kinds: bool
+) -> Graph:
     """Return the graph of a device with groups of layers as one op each, if its step is better so.
+
+    Parameters
+    ----------
+    several_kinds
+        Whether the step has devices of several kinds.
 
     Raises
     ------
     RidgelineError
-        If no level of the device keeps tensors between ops.
+        If no level of the device keeps tensors between ops, or devices are of several kinds.
     """
     objective = plan.stack.kernels.fused_layers
     if objective is None:
         return graph
+    if several_kinds:
+        raise ConfigError(
+            "layers are fused for one kind of device, and the cluster has several",
+            field="software.kernels.fused_layers",
+        )
     fused = _fused(Same(graph), EqualDevice(prices.device), objective)
     count = plan.micro_batches
     size, staying = SIZES[objective], prices.staying(graph, count, 1)

@@ -242,12 +242,7 @@ def lower(
         weighed = tuple(_waited_s(sharded.graph, prices, wires, mesh, plan.stack))
     local = _recomputed(Same(sharded.graph), plan.recompute, n_parts, weighed)
     local = run_passes(local, plan.stack, cluster.device)
-    if others and plan.stack.kernels.fused_layers is not None:
-        raise ConfigError(
-            f"layers are fused for one kind of device, {cluster.name} has several",
-            field="software.kernels.fused_layers",
-        )
-    local = with_fused_layers(local, plan, prices)
+    local = with_fused_layers(local, plan, prices, several_kinds=bool(others))
     costs = prices.costs(local)
     issue_s = launch_s if plan.stack.host.async_launch else 0.0
     sizes = np.array([int(kind.capacity_bytes) for kind in kinds])[kind_of_rank]
