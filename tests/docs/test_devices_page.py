@@ -74,7 +74,8 @@ def test_the_errors_on_the_page_are_those_that_are_said(tmp_path: Path) -> None:
         wrong = {"latency": 10, "bandwidth": "900 GB"}[key]
         level = {"kind": "sram", "capacity": "8 MiB", "energy": "sram.l2", key: wrong}
         path = tmp_path / f"{key}.yaml"
-        path.write_text(json.dumps({"kind": "device", "base": "tpu-v2", "memory": {name: level}}))
+        described = {"kind": "device", "name": key, "base": "tpu-v2", "memory": {name: level}}
+        path.write_text(json.dumps(described))
         with pytest.raises(ConfigError) as error:
             load_device(str(path))
         assert str(error.value).endswith(message)
