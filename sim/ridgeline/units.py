@@ -298,6 +298,7 @@ def _quantity(unit: str, *, zero: bool = True, most: float = math.inf) -> Any:
 
 if TYPE_CHECKING:
     Seconds = float
+    SomeSeconds = float
     Bytes = float
     MaybeBytes = float
     BytesPerSecond = float
@@ -320,6 +321,7 @@ if TYPE_CHECKING:
     KilogramsPerJoule = float
 else:
     Seconds = _quantity("s")
+    SomeSeconds = _quantity("s", zero=False)
     Bytes = _quantity("B", zero=False, most=MOST_BYTES)
     MaybeBytes = _quantity("B", most=MOST_BYTES)
     BytesPerSecond = _quantity("B/s", zero=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from ridgeline.training.run_file import RunFile
@@ -43,3 +44,10 @@ def loop_of(
     loop = TrainingLoop(run, times, nodes=nodes, workers=workers, saving=saving, seed=seed)
     loop.play()
     return loop
+
+
+def expected_largest_exponential(workers: int) -> float:
+    """Return the expected largest of exponential times of mean 1: the harmonic number H_N."""
+    if workers < 1000:
+        return math.fsum(1 / k for k in range(1, workers + 1))
+    return math.log(workers) + 0.5772156649015329 + 1 / (2 * workers) - 1 / (12 * workers**2)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.training.loops import expected_largest_exponential
 
 from ridgeline.errors import RidgelineError
 from ridgeline.training.asynchronous import AsynchronousTraining, simulate_asynchronous
-from ridgeline.training.stragglers import expected_largest_exponential
 
 
 @pytest.mark.parametrize("workers", [1, 2, 8, 64, 500])

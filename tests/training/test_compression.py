@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from ridgeline.errors import RidgelineError
-from ridgeline.training.compression import COMPRESSIONS, compression, warm_up_gain
+from ridgeline.training.compression import COMPRESSIONS, warm_up_gain
 
 
 def test_the_ceiling_of_deep_gradient_compression() -> None:
     """0.1 % of fp32 numbers with 16-bit run lengths: 32 / (48 x 0.001) = 667."""
-    assert compression("deep-gradient-compression").ratio() == pytest.approx(666.67, abs=0.01)
+    assert COMPRESSIONS["deep-gradient-compression"].ratio() == pytest.approx(666.67, abs=0.01)
 
 
 def test_gains_of_one_bit_adam() -> None:
@@ -25,7 +25,7 @@ def test_gains_of_one_bit_adam() -> None:
 
 @pytest.mark.parametrize("workers", [1, 2, 8, 64])
 def test_fill_in_against_drawn_gradients(workers: int) -> None:
-    of = compression("deep-gradient-compression")
+    of = COMPRESSIONS["deep-gradient-compression"]
     random = np.random.default_rng(3)
     numbers = 400_000
     union = np.zeros(numbers, bool)
@@ -36,7 +36,7 @@ def test_fill_in_against_drawn_gradients(workers: int) -> None:
 
 
 def test_all_reduce_bytes_round_by_round() -> None:
-    of = compression("deep-gradient-compression")
+    of = COMPRESSIONS["deep-gradient-compression"]
     numbers, per_number = 10**6, 6.0
     expected = sum(numbers * of.filled(2**k) * per_number for k in range(3))
     assert of.all_reduce_bytes(numbers, 8) == pytest.approx(expected)
@@ -48,7 +48,7 @@ def test_all_reduce_bytes_round_by_round() -> None:
 
 
 def test_low_rank_factors() -> None:
-    of = compression("powersgd-rank-2")
+    of = COMPRESSIONS["powersgd-rank-2"]
     assert of.low_rank_bytes(((512, 256, 3, 3), (512,))) == 4 * (2 * (512 + 2304) + 512)
     assert of.low_rank_bytes(((3, 2),)) == 4 * 6  # never more than the matrix itself
     with pytest.raises(RidgelineError, match="depends on the shapes"):
@@ -60,4 +60,4 @@ def test_every_method_has_a_source_and_an_unknown_name_its_nearest() -> None:
         assert method.name == name
         assert len(method.source) > 20
     with pytest.raises(RidgelineError, match="did you mean 'fp16'"):
-        compression("fp-16")
+        COMPRESSIONS["fp-16"]

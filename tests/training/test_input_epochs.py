@@ -18,7 +18,7 @@ EPOCH = -(-1281167 // BATCH)
 
 def times_of(**source: str) -> StepTimes:
     steps = StepTimes((StepPhase(3 * EPOCH, 0.1),))
-    return read_by_epoch(steps, InputSource.model_validate(source), IMAGES, BATCH)
+    return read_by_epoch(steps, InputSource.model_validate(source), IMAGES, [BATCH])
 
 
 def test_fast_storage_is_never_waited_for() -> None:

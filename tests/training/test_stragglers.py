@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.training.loops import expected_largest_exponential
 
 from ridgeline.errors import RidgelineError
 from ridgeline.training.stragglers import (
     StepJitter,
     Stragglers,
-    expected_largest_exponential,
     waited_for,
 )
 

@@ -19,6 +19,7 @@ from ridgeline.training.train import train
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "runs"
 DAY_S = 86400.0
+CURTAILED = "{start: 1 h, duration: 25 h, slower: 2.0, power: 0.5}"
 SMALL = """\
 kind: run
 name: small
@@ -156,6 +157,16 @@ def test_a_loss_by_chinchilla(tmp_path: Path) -> None:
         ("200000", "2000000000", "per_1000_node_days"),
         ("save_time: 10 s", "save_time: 20 h", "the run would not get on"),
         ("2.5 USD/h", "2.5 USD", "USD/s"),
+        ("grid: FRA", f"hourly: [{', '.join(['1'] * 24)}]", "hours weigh an intensity"),
+        ("tuning_runs: 3", "maintenance: {every: 0 s, time: 1 min}", "maintenance.every"),
+        ("tuning_runs: 3", "maintenance: {every: 60 s, time: 1 min}", "does not fit between"),
+        ("tuning_runs: 3", f"curtailment: {CURTAILED}", "must be less than a day"),
+        ("tuning_runs: 3", "gradients: {compression: fp16}", "is stated, so gradients says"),
+        ("tuning_runs: 3", "local_steps: {every: 5}", "is stated, so local_steps says"),
+        ("tuning_runs: 3", "dataset: imagenet", "input is not simulated"),
+        ("samples: 512000", "phases: [{steps: 5}]", "phases are simulated, without step"),
+        ("save_time: 10 s", "save_time: 10 s, mode: in-memory", "leave out save_time"),
+        ("any: {per", "any: {effect: slow, factor: 2, detection: 9 h, per", "would not get on"),
     ],
 )
 def test_bad_files_say_where(tmp_path: Path, old: str, new: str, says: str) -> None:

@@ -173,6 +173,8 @@ def _print(found: TrainingResult) -> None:
     if any(found.failures.values()):
         struck = ", ".join(f"{name} {count:.4g}" for name, count in found.failures.items())
         screen.print(f"failures a run: {struck}", soft_wrap=True)
+    if found.daly_s is not None:
+        screen.print(f"Daly's model of saves and failures alone: {_days(found.daly_s)}")
     if found.tuning_runs:
         screen.print(
             f"with {found.tuning_runs} tuning runs, energy, hours and costs are "

@@ -80,24 +80,6 @@ def expected_wall_time_s(
     return mean * tries * work_s / interval_s
 
 
-def lost_share(
-    interval_s: float, save_s: float, restart_s: float, between_failures_s: float
-) -> dict[str, float]:
-    """Return what small losses take of the time, by cause: saves, lost work, restarts.
-
-    Raises
-    ------
-    RidgelineError
-        If a time is not positive; restarts may take none.
-    """
-    _check(interval_s, save_s, between_failures_s)
-    return {
-        "saves": save_s / interval_s,
-        "lost work": interval_s / 2 / between_failures_s,
-        "restarts": restart_s / between_failures_s,
-    }
-
-
 def _check(*times_s: float) -> None:
     for time_s in times_s:
         if not 0 < time_s < math.inf:

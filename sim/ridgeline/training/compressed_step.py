@@ -12,7 +12,7 @@ from dataclasses import replace
 from ridgeline.errors import ConfigError
 from ridgeline.report.result import Result
 from ridgeline.study.point import Point
-from ridgeline.training.compression import GradientCompression, compression
+from ridgeline.training.compression import COMPRESSIONS, GradientCompression, warm_up_gain
 from ridgeline.training.run_file import SentGradients
 from ridgeline.workload.graph import Role
 
@@ -38,7 +38,7 @@ def compressed_step_s(point: Point, step: Result, sent: SentGradients) -> float:
     workers = nodes if nodes > 1 else plan.devices
     if workers < 2:
         raise ConfigError("one device sends no gradients", field="gradients")
-    method = compression(sent.compression)
+    method = COMPRESSIONS[sent.compression]
     weights = [t for t in step.details.graph.tensors.values() if t.role is Role.WEIGHT]
     numbers = sum(tensor.elements for tensor in weights)
     dense = 2.0 * (workers - 1) / workers * numbers * _FP32_BYTES  # a ring, each way once
@@ -59,9 +59,8 @@ def compressed_step_s(point: Point, step: Result, sent: SentGradients) -> float:
         },
     ).simulate()
     packing_s = _packing_s(method, numbers, step)
-    fast_s = compressed.step_time_s + packing_s
-    whole = method.warm_up_share
-    return whole * step.step_time_s + (1.0 - whole) * fast_s
+    gain = step.step_time_s / (compressed.step_time_s + packing_s)
+    return step.step_time_s / warm_up_gain(method.warm_up_share, gain)
 
 
 def _links(step: Result, nodes: int) -> dict[str, float]:

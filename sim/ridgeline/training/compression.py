@@ -13,7 +13,8 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from ridgeline.errors import RidgelineError, nearest
+from ridgeline.errors import RidgelineError
+from ridgeline.registry import Registry
 
 _FP32_BYTES = 4.0
 FillIn = Literal["independent", "worst"]
@@ -34,8 +35,6 @@ class GradientCompression:
     passes
         How often as much memory as the gradient takes is read or written to compress and unpack it:
         counted from the steps of the published algorithm, a kernel each.
-    warm_up
-        Densities of the epochs before, the first first.
     warm_up_share
         Share of the steps that is sent in full, where it is known.
     source
@@ -48,7 +47,6 @@ class GradientCompression:
     index_bits: float = 0.0
     rank: int = 0
     passes: float = 0.0
-    warm_up: tuple[float, ...] = ()
     warm_up_share: float = 0.0
     source: str = ""
 
@@ -63,10 +61,6 @@ class GradientCompression:
         if self.rank:
             raise RidgelineError(f"what {self.name} sends depends on the shapes of the weights")
         return 8 * _FP32_BYTES / (self.density * (self.bits_per_number + self.index_bits))
-
-    def sent_bytes(self, numbers: int) -> float:
-        """Return the bytes that stand for a gradient of so many numbers."""
-        return numbers * _FP32_BYTES / self.ratio()
 
     def low_rank_bytes(self, shapes: tuple[tuple[int, ...], ...]) -> float:
         """Return the bytes of the factors of weights of these shapes; vectors are sent whole."""
@@ -119,52 +113,35 @@ def warm_up_gain(share: float, gain: float) -> float:
     return 1.0 / (share + (1.0 - share) / gain)
 
 
-COMPRESSIONS = {
-    method.name: method
-    for method in (
-        GradientCompression(
-            "none", 1.0, 32.0, source="fp32 gradients as they are"
-        ),
-        GradientCompression(
-            "deep-gradient-compression", 0.001, 32.0, index_bits=16.0, passes=11.0,
-            warm_up=(0.25, 0.0625, 0.015625, 0.004, 0.001),
-            source="Y. Lin et al., 'Deep gradient compression', ICLR 2018, arXiv:1712.01887: "
-            "99.9 % are left out, 32-bit values with 16-bit run lengths; momentum "
-            "u = m u + g (3 passes), velocity v += u (3), selection (1), masks of both (4)",
-        ),
-        GradientCompression(
-            "1-bit-adam", 1.0, 1.0, passes=4.0,
-            warm_up_share=0.15,
-            source="H. Tang et al., '1-bit Adam', ICML 2021, arXiv:2102.02888: signs of the "
-            "momentum with error feedback (momentum and error read, error and sum written) after a "
-            "warm-up of 15 to 25 % of the steps (DeepSpeed)",
-        ),
-        GradientCompression(
-            "fp16", 1.0, 16.0, passes=3.0,
-            source="gradients rounded to 16 bits and back, as Horovod's Compression.fp16",
-        ),
-        GradientCompression(
-            "powersgd-rank-2", 1.0, 32.0, rank=2, passes=8.0,
-            source="T. Vogels et al., 'PowerSGD', NeurIPS 2019, arXiv:1905.13727: error feedback "
-            "(3 passes), two products of the matrix with factors of rank 2 (2), the product of the "
-            "factors and the new error (3)",
-        ),
-    )
-}  # fmt: skip
-"""By name."""
+COMPRESSIONS: Registry[str, GradientCompression] = Registry(
+    "gradient compression", __name__, GradientCompression
+)
+"""All methods by name."""
 
-
-def compression(name: str) -> GradientCompression:
-    """Return a method by its name.
-
-    Raises
-    ------
-    RidgelineError
-        If there is none.
-    """
-    if name not in COMPRESSIONS:
-        known = ", ".join(COMPRESSIONS)
-        raise RidgelineError(
-            f"no compression is called {name!r}{nearest(name, COMPRESSIONS)} (known: {known})"
-        )
-    return COMPRESSIONS[name]
+for _method in (
+    GradientCompression("none", 1.0, 32.0, source="fp32 gradients as they are"),
+    GradientCompression(
+        "deep-gradient-compression", 0.001, 32.0, index_bits=16.0, passes=11.0,
+        source="Y. Lin et al., 'Deep gradient compression', ICLR 2018, arXiv:1712.01887: "
+        "99.9 % are left out, 32-bit values with 16-bit run lengths; momentum "
+        "u = m u + g (3 passes), velocity v += u (3), selection (1), masks of both (4); the few "
+        "epochs of warm-up are left out",
+    ),
+    GradientCompression(
+        "1-bit-adam", 1.0, 1.0, passes=4.0, warm_up_share=0.15,
+        source="H. Tang et al., '1-bit Adam', ICML 2021, arXiv:2102.02888: signs of the "
+        "momentum with error feedback (momentum and error read, error and sum written) after a "
+        "warm-up of 15 to 25 % of the steps (DeepSpeed)",
+    ),
+    GradientCompression(
+        "fp16", 1.0, 16.0, passes=3.0,
+        source="gradients rounded to 16 bits and back, as Horovod's Compression.fp16",
+    ),
+    GradientCompression(
+        "powersgd-rank-2", 1.0, 32.0, rank=2, passes=8.0,
+        source="T. Vogels et al., 'PowerSGD', NeurIPS 2019, arXiv:1905.13727: error feedback "
+        "(3 passes), two products of the matrix with factors of rank 2 (2), the product of the "
+        "factors and the new error (3)",
+    ),
+):  # fmt: skip
+    COMPRESSIONS.register(_method.name)(_method)

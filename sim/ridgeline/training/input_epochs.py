@@ -9,6 +9,7 @@ nothing of a data set that is read round and round).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 from ridgeline.errors import ConfigError
@@ -17,13 +18,17 @@ from ridgeline.training.steps import StepPhase, StepTimes
 from ridgeline.workload.dataset import DataSet
 
 
-def read_by_epoch(times: StepTimes, source: InputSource, dataset: DataSet, batch: int) -> StepTimes:
+def read_by_epoch(
+    times: StepTimes, source: InputSource, dataset: DataSet, batches: Sequence[int]
+) -> StepTimes:
     """Return the steps of a run with what they wait for its storage.
 
     Parameters
     ----------
     times
         Steps that wait for no storage.
+    batches
+        Of each phase.
 
     Raises
     ------
@@ -34,18 +39,18 @@ def read_by_epoch(times: StepTimes, source: InputSource, dataset: DataSet, batch
         raise ConfigError(f"{dataset.title} does not state its samples", field="input")
     samples, sample_bytes = dataset.samples.value, dataset.stored.value
     kept = min(1.0, source.cache / (samples * sample_bytes))
-    step_bytes = batch * sample_bytes
-    first_s = step_bytes / source.storage
-    later_s = (1.0 - kept) * step_bytes / source.storage
-    if source.cached is not None:  # both are read beside each other
-        later_s = max(later_s, kept * step_bytes / source.cached)
-    left = math.ceil(samples / batch)
+    left = float(samples)
     phases: list[StepPhase] = []
-    for phase in times.phases:
+    for phase, batch in zip(times.phases, batches, strict=True):
+        step_bytes = batch * sample_bytes
+        first_s = step_bytes / source.storage
+        later_s = (1.0 - kept) * step_bytes / source.storage
+        if source.cached is not None:  # both are read beside each other
+            later_s = max(later_s, kept * step_bytes / source.cached)
         if phase.start_share != 1.0:
             raise ConfigError("a batch that grows is not read by epoch", field="input")
-        first = min(left, phase.count)
-        left -= first
+        first = min(math.ceil(left / batch), phase.count)
+        left = max(0.0, left - first * batch)
         for count, read_s in ((first, first_s), (phase.count - first, later_s)):
             if count:
                 time_s = max(phase.time_s, read_s)

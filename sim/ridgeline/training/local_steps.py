@@ -52,7 +52,8 @@ def local_round(point: Point, step: Result, local: LocalSteps) -> LocalRound:
     """Return what a round takes on a machine.
 
     The exchange is an all-reduce of fp32 differences over a ring of all replicas: at
-    `LocalSteps.bandwidth` if they are in different places, else as the machine's links carry it.
+    `LocalSteps.bandwidth` if they are in different places, else what synchronous training adds to a
+    step where nothing is sent beside the backward pass.
 
     Raises
     ------
@@ -77,7 +78,9 @@ def local_round(point: Point, step: Result, local: LocalSteps) -> LocalRound:
     if local.bandwidth is not None:
         exchange_s = sent_bytes / local.bandwidth + 2.0 * (replicas - 1) * local.latency
     else:
-        exchange_s = max(0.0, step.step_time_s - alone.step_time_s)
+        apart = {**point.overrides, "software.overlap.gradients": False}
+        synchronous = replace(point, overrides=apart).simulate()
+        exchange_s = max(0.0, synchronous.step_time_s - alone.step_time_s)
     far = step.details.cluster.device.memory[step.details.cluster.device.far_memory]
     assert far.bandwidth is not None  # the farthest level has one
     outer_s = _OUTER_PASSES * part_bytes / (far.bandwidth.value * far.achievable.value)

@@ -192,7 +192,7 @@ class Evaluation(Strict):
 class Maintenance(Strict):
     """Planned stops."""
 
-    every: units.Seconds
+    every: units.SomeSeconds
     """From the end of one to the beginning of the next."""
     time: units.Seconds
     """How long the job stands still."""
@@ -216,12 +216,19 @@ class Curtailment(Strict):
 
     start: units.Seconds
     """Time of day."""
-    duration: units.Seconds
-    """How long, at most a day."""
+    duration: units.SomeSeconds
+    """How long, less than a day."""
     slower: float = Field(ge=1, le=100)
     """Time of a step over the usual one."""
     power: float = Field(gt=0, le=1)
     """Share of the usual power."""
+
+    @model_validator(mode="after")
+    def _of_a_day(self) -> Curtailment:
+        for name in ("start", "duration"):
+            if getattr(self, name) >= DAY_S:
+                raise FieldError("must be less than a day", name)
+        return self
 
 
 class Facility(Strict):
@@ -248,6 +255,10 @@ class Facility(Strict):
             raise FieldError("give grid or carbon, not both", "carbon")
         if self.hourly and len(self.hourly) != 24:
             raise FieldError(f"24 numbers are needed; found {len(self.hourly)}", "hourly")
+        if self.hourly and not self.grid and self.carbon is None:
+            raise FieldError("hours weigh an intensity: give grid or carbon, too", "hourly")
+        if self.hourly and not any(self.hourly):
+            raise FieldError("one of the hours is more than 0", "hourly")
         return self
 
 
@@ -376,10 +387,7 @@ def run_of(document: Document) -> RunFile:
     _check_paths(document, file.set, ())
     for i, phase in enumerate(file.target.phases or ()):
         _check_paths(document, phase.set, ("target", "phases", i))
-    if file.target.phases and (file.ramp is not None or file.step != StatedStep()):
-        raise document.error(
-            "phases go without ramp and step: each is simulated", ("target", "phases")
-        )
+    _check_steps(document, file)
     if file.input is not None and not file.dataset:
         raise document.error("input needs the dataset that is read", ("input",))
     _check_failures(document, file)
@@ -394,6 +402,29 @@ def _check_paths(
             check_path(name)
         except ConfigError as error:
             raise document.error(error.message, (*place, "set", name)) from error
+
+
+def _check_steps(document: Document, file: RunFile) -> None:
+    """Refuse ways to time a step that would leave another one aside."""
+    stated = file.step.time is not None
+    changed = [name for name in ("local_steps", "gradients") if getattr(file, name) is not None]
+    known = ["step"] if stated or file.step.one_device is not None else []
+    ramped = ["ramp"] if file.ramp is not None else []
+
+    def refuse(message: str, field: str) -> None:
+        raise document.error(message, (field,))
+
+    if file.target.phases and (given := changed + known + ramped):
+        refuse(f"phases are simulated, without {given[0]}", given[0])
+    if stated and changed:
+        refuse(f"the time of a step is stated, so {changed[0]} says nothing", changed[0])
+    if file.dataset and (stated or changed):
+        refuse("input is not simulated of steps that are stated, local or compressed", "dataset")
+    if file.local_steps is not None:
+        if given := changed[1:] + known + ramped:
+            refuse(f"local steps are simulated, without {given[0]}", given[0])
+        if file.stragglers != Stragglers():
+            refuse("stragglers of replicas with local steps are not modelled", "stragglers")
 
 
 def _check_failures(document: Document, file: RunFile) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ridgeline.errors import RidgelineError, nearest
+from ridgeline.errors import RidgelineError
+from ridgeline.registry import Registry
 
 
 @dataclass(frozen=True)
@@ -78,31 +79,14 @@ class ScalingLaw:
             )
 
 
-SCALING_LAWS = {
-    law.name: law
-    for law in (
-        ScalingLaw(
-            "chinchilla", 1.69, 406.4, 0.34, 410.7, 0.28, (70e6, 16e9), (5e9, 500e9),
-            "J. Hoffmann et al., 'Training compute-optimal large language models', "
-            "arXiv:2203.15556, approach 3 (appendix D.3); over 400 models of 70 million to 16 "
-            "billion parameters on 5 to 500 billion tokens",
-        ),
+SCALING_LAWS: Registry[str, ScalingLaw] = Registry("scaling law", __name__, ScalingLaw)
+"""All laws by name."""
+
+SCALING_LAWS.register("chinchilla")(
+    ScalingLaw(
+        "chinchilla", 1.69, 406.4, 0.34, 410.7, 0.28, (70e6, 16e9), (5e9, 500e9),
+        "J. Hoffmann et al., 'Training compute-optimal large language models', "
+        "arXiv:2203.15556, approach 3 (appendix D.3); over 400 models of 70 million to 16 "
+        "billion parameters on 5 to 500 billion tokens",
     )
-}  # fmt: skip
-"""By name."""
-
-
-def scaling_law(name: str) -> ScalingLaw:
-    """Return a law by its name.
-
-    Raises
-    ------
-    RidgelineError
-        If there is none.
-    """
-    if name not in SCALING_LAWS:
-        known = ", ".join(SCALING_LAWS)
-        raise RidgelineError(
-            f"no scaling law is called {name!r}{nearest(name, SCALING_LAWS)} (known: {known})"
-        )
-    return SCALING_LAWS[name]
+)  # fmt: skip

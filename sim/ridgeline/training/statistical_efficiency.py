@@ -32,7 +32,7 @@ class TrainingAmount:
     unit
         What it counts: epochs, samples, tokens or steps.
     least, critical_batch
-        Emin, the amount of a small batch, and Bc; infinite where batches need equal amounts.
+        Emin, the amount of a small batch, and Bc; None where all batches need equal amounts.
     batches
         Least and most that were measured.
     points
@@ -44,7 +44,7 @@ class TrainingAmount:
     high: float
     unit: str
     least: float
-    critical_batch: float
+    critical_batch: float | None
     batches: tuple[int, int]
     points: int
 
@@ -111,7 +111,7 @@ def amount_at(
         high=float(high),
         unit=unit,
         least=least,
-        critical_batch=least / slope if slope else float("inf"),
+        critical_batch=least / slope if slope else None,
         batches=batches,
         points=len(points),
     )

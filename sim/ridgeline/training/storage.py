@@ -95,6 +95,12 @@ def checkpoint_times(policy: CheckpointPolicy, result: Result) -> CheckpointTime
     ConfigError
         If the policy states neither times nor rates, or the machine lacks the path that it names.
     """
+    if policy.mode == "in-memory" and (policy.save_time, policy.write, policy.read) != (None,) * 3:
+        raise ConfigError(
+            "in-memory checkpoints pass the host links and the network: leave out save_time, "
+            "write and read",
+            field="checkpoint.mode",
+        )
     cluster = result.details.cluster
     size = state_bytes(result) if policy.size is None else policy.size
     devices = result.details.plan.devices

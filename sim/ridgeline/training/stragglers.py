@@ -125,10 +125,3 @@ def _largest(
     left = workers - np.arange(count)
     share: Floats = random.random((steps, count)) ** (1.0 / left)
     return jitter.quantile(share.cumprod(axis=1))
-
-
-def expected_largest_exponential(workers: int) -> float:
-    """Return the expected largest of exponential times of mean 1: the harmonic number H_N."""
-    if workers < 1000:
-        return math.fsum(1 / k for k in range(1, workers + 1))
-    return math.log(workers) + np.euler_gamma + 1 / (2 * workers) - 1 / (12 * workers**2)

@@ -20,7 +20,11 @@ from ridgeline.report.result import Result
 from ridgeline.study.parallel_run import mapped
 from ridgeline.study.point import Point
 from ridgeline.study.validate.convergence import ConvergencePoint
-from ridgeline.training.checkpoint_interval import daly_interval_s, young_interval_s
+from ridgeline.training.checkpoint_interval import (
+    daly_interval_s,
+    expected_wall_time_s,
+    young_interval_s,
+)
 from ridgeline.training.compressed_step import compressed_step_s
 from ridgeline.training.failures import FailureCause, between_failures_s
 from ridgeline.training.final_accuracy import epochs_to_accuracy
@@ -41,7 +45,7 @@ from ridgeline.training.run_file import (
     run_document,
     run_of,
 )
-from ridgeline.training.scaling_law import scaling_law
+from ridgeline.training.scaling_law import SCALING_LAWS
 from ridgeline.training.statistical_efficiency import (
     TrainingAmount,
     amount_at,
@@ -132,6 +136,7 @@ def train(
         samples_per_s=step.details.plan.global_batch / facts.steps.time_s,
         undisturbed_s=facts.steps.undisturbed_s,
         between_failures_s=between_failures_s(_stopping(facts.run), facts.nodes),
+        daly_s=_daly_s(facts),
         checkpoint=None if facts.saving is None else facts.saving[0],
         steps_between_saves=None if facts.saving is None else facts.saving[1],
         amount=facts.amount,
@@ -170,21 +175,26 @@ def run_facts(run: RunFile, document: Document | None = None) -> tuple[RunFacts,
                     for phase, step in zip(run.target.phases, steps, strict=True)
                 )
             )
-        step = max(steps, key=lambda of: of.details.plan.devices)
+            if len({of.details.plan.devices for of in steps}) > 1:
+                raise ConfigError("all phases use equally many devices", field="target.phases")
+        batches = [of.details.plan.global_batch for of in steps]
+        longest = max(range(len(steps)), key=lambda i: times.phases[i].count)
+        step = steps[longest]
     else:
         point = point_of(run)
         step = _simulated(run, point, document)
         with located(document, "plan"):
             phase = StepPhase(1, *_step_time(run, point, step, notes))
         with located(document, "target"):
-            amount, count = _steps(run, step)
+            amount, count = _steps(run, step, notes)
         phase = replace(phase, count=count)
         with located(document, "ramp"):
             times = StepTimes((phase,) if run.ramp is None else _ramped(run, point, step, phase))
+        batches = [step.details.plan.global_batch] * len(times.phases)
     plan, cluster = step.details.plan, step.details.cluster
     with located(document, "input"):
         if run.input is not None:
-            times = read_by_epoch(times, run.input, load_dataset(run.dataset), plan.global_batch)
+            times = read_by_epoch(times, run.input, load_dataset(run.dataset), batches)
     nodes = len(cluster.nodes_of(plan.devices))
     with located(document, "facility", "grid"):
         carbon_intensity(run.facility)  # refused before anything is played
@@ -260,7 +270,7 @@ def _step_time(run: RunFile, point: Point, step: Result, notes: list[str]) -> tu
     return stated_s + max(0.0, simulated_s - one.step_time_s), input_s
 
 
-def _steps(run: RunFile, step: Result) -> tuple[TrainingAmount | None, int]:
+def _steps(run: RunFile, step: Result, notes: list[str]) -> tuple[TrainingAmount | None, int]:
     """Return the steps to a target, and the measured amount that they rest on."""
     target, batch = run.target, step.details.plan.global_batch
     if target.steps is not None:
@@ -278,10 +288,13 @@ def _steps(run: RunFile, step: Result) -> tuple[TrainingAmount | None, int]:
         elif (of := target.accuracy) is not None:
             reached = epochs_to_accuracy(of.network, of.recipe, batch, of.top1)
             count, unit = float(reached.epochs), "epochs"
+            notes.append(
+                f"{reached.epochs} epochs reach {reached.top1_pct:.4g} % ({reached.source})"
+            )
         else:
             assert target.loss is not None  # one of them is given
             parameters = float(step.details.graph.parameters)
-            count = scaling_law(target.loss.law).tokens_to(target.loss.loss, parameters)
+            count = SCALING_LAWS[target.loss.law].tokens_to(target.loss.loss, parameters)
             unit = "tokens"
     if unit == "steps":
         return amount, math.ceil(count)
@@ -394,6 +407,27 @@ def _stopping(run: RunFile) -> list[FailureCause]:
     return [cause for cause in run.failures.values() if cause.effect == "stop"]
 
 
+def _daly_s(facts: RunFacts) -> float | None:
+    """Return the time of the run that Daly's model expects, where it holds.
+
+    It knows work, saves that stop training, exponential failures and their restarts alone.
+    """
+    run, causes = facts.run, _stopping(facts.run)
+    if facts.saving is None or not causes or any(cause.shape != 1.0 for cause in causes):
+        return None
+    if any(cause.detection is not None for cause in causes):
+        return None
+    times, every = facts.saving
+    restart_s = run.recovery.detection + run.recovery.restart + times.restore_s
+    return expected_wall_time_s(
+        facts.steps.undisturbed_s,
+        every * facts.steps.time_s,
+        times.stall_s,
+        restart_s,
+        between_failures_s(causes, facts.nodes),
+    )
+
+
 def _power(run: RunFile, step: Result, nodes: int, notes: list[str]) -> RunPower:
     """Return the power of the nodes; of machines that state no parts, of their devices alone."""
     node = step.details.cluster.nodes
@@ -416,18 +450,36 @@ def _check(facts: RunFacts) -> None:
             f"{backups} backup workers of {facts.workers} replicas: a step needs one more",
             field="stragglers.backup_workers",
         )
-    mean_s = between_failures_s(_stopping(facts.run), facts.nodes)
-    unsaved_s = facts.steps.undisturbed_s
-    restart_s = facts.run.recovery.detection + facts.run.recovery.restart
+    recovery, causes = facts.run.recovery, facts.run.failures.values()
+    noticed_s = max((recovery.detection, *(of.detection or 0.0 for of in causes)))
+    unsaved_s, restart_s = facts.steps.undisturbed_s, noticed_s + recovery.restart
+    save_s = 0.0
     if facts.saving is not None:
         times, every = facts.saving
         unsaved_s = min(unsaved_s, every * facts.steps.time_s + times.write_s)
         restart_s += times.restore_s
+        save_s = times.write_s
+    mean_s = between_failures_s(_stopping(facts.run), facts.nodes)
     if (unsaved_s + restart_s) / mean_s > _MOST_TRIES:
         raise ConfigError(
             f"{unsaved_s:.4g} s of work between saves, {restart_s:.4g} s to start again, and a "
             f"failure every {mean_s:.4g} s: the run would not get on",
             field="checkpoint",
+        )
+    stop_s = save_s + restart_s + facts.steps.time_s  # of a planned stop, and a step after it
+    mean_s = between_failures_s(list(causes), facts.nodes)
+    if stop_s / mean_s > _MOST_TRIES:
+        raise ConfigError(
+            f"a stop takes {stop_s:.4g} s, and there is one every {mean_s:.4g} s: the run would "
+            "not get on",
+            field="failures",
+        )
+    maintenance = facts.run.maintenance
+    lasting_s = stop_s if facts.saving is not None else facts.steps.undisturbed_s
+    if maintenance is not None and lasting_s >= maintenance.every:
+        raise ConfigError(
+            f"work of {lasting_s:.4g} s does not fit between stops every {maintenance.every:.4g} s",
+            field="maintenance.every",
         )
 
 

@@ -72,6 +72,9 @@ class TrainingResult:
         All steps, without anything that goes wrong, saves or stops.
     between_failures_s
         Mean time between failures that stop the job; infinite without any.
+    daly_s
+        Time of the run that Daly's model expects of saves and failures alone; None where the model
+        does not hold.
     outcomes
         One for each seed.
     spans
@@ -90,6 +93,7 @@ class TrainingResult:
     samples_per_s: float
     undisturbed_s: float
     between_failures_s: float
+    daly_s: float | None
     checkpoint: CheckpointTimes | None
     steps_between_saves: int | None
     amount: TrainingAmount | None
@@ -124,6 +128,15 @@ class TrainingResult:
             name: sum(outcome.time_s[name] for outcome in self.outcomes) / count
             for name in goodput.CATEGORIES
         }
+
+    @property
+    def badput_s(self) -> dict[str, float]:
+        """Mean time over the seeds that is not training, by the names of Google's library."""
+        named = dict.fromkeys(goodput.GOOGLE_NAMES.values(), 0.0)
+        for name, time_s in self.time_s.items():
+            if name != goodput.PRODUCTIVE:
+                named[goodput.GOOGLE_NAMES[name]] += time_s
+        return named
 
     @property
     def failures(self) -> dict[str, float]:
@@ -163,6 +176,7 @@ class TrainingResult:
             "between_failures_s": None
             if self.between_failures_s == float("inf")
             else self.between_failures_s,
+            "daly_s": self.daly_s,
             "checkpoint": None if self.checkpoint is None else asdict(self.checkpoint),
             "steps_between_saves": self.steps_between_saves,
             "amount": None if self.amount is None else asdict(self.amount),
@@ -174,6 +188,7 @@ class TrainingResult:
             },
             "tuning_runs": self.tuning_runs,
             "time_s": self.time_s,
+            "badput_s": self.badput_s,
             "failures": self.failures,
             "outcomes": [asdict(outcome) for outcome in self.outcomes],
             "notes": list(self.notes),
