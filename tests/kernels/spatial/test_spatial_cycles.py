@@ -21,7 +21,7 @@ from ridgeline.workload.graph import Conv, Gemm
 WIDE = CycleMachine(1, 1, 1, 1, True, True, True, True, True, 1, 0)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=500, deadline=None)
 @given(case=cases(), seed=st.integers(0, 2**32))
 def test_cycles_words_and_product_are_those_of_the_played_array(case: Case, seed: int) -> None:
     nest, layout, machine = case
