@@ -61,6 +61,11 @@ class StepPricer(Protocol):
         ...
 
 
+MOST_SEQUENCES, MOST_PREFILLED = 256, 8192
+"""Sequences, and tokens that are prefilled, of a step where nothing else is asked (assumed; vLLM
+has them as `--max-num-seqs` and `--max-num-batched-tokens`)."""
+
+
 @dataclass(frozen=True)
 class BatchingRules:
     """How an engine makes up its steps.
@@ -85,8 +90,8 @@ class BatchingRules:
 
     room_bytes: float
     layout: KvLayout
-    most_sequences: int = 256
-    most_prefilled: int = 8192
+    most_sequences: int = MOST_SEQUENCES
+    most_prefilled: int = MOST_PREFILLED
     chunk: int = 0
     reserve: bool = False
 

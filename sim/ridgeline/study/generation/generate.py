@@ -21,13 +21,15 @@ from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.plan.stack_choice import BOUND, check_stack, choose_stack
 from ridgeline.software.stack import Stack
 from ridgeline.study.generation.batching import (
+    MOST_PREFILLED,
+    MOST_SEQUENCES,
     BatchingRules,
     EngineRun,
     EngineStep,
     StepPricer,
     run_engine,
 )
-from ridgeline.study.generation.kv_capacity import KvLayout
+from ridgeline.study.generation.kv_capacity import PAGE_TOKENS, KvLayout
 from ridgeline.study.generation.lengths import (
     GenerationRequest,
     RequestLengths,
@@ -65,9 +67,9 @@ class EngineOptions:
     """
 
     kv_format: str = "bf16"
-    page_tokens: int = 16
-    most_sequences: int = 256
-    most_prefilled: int = 8192
+    page_tokens: int = PAGE_TOKENS
+    most_sequences: int = MOST_SEQUENCES
+    most_prefilled: int = MOST_PREFILLED
     chunk: int = 0
     memory_share: float = MEMORY_SHARE
     reserve: bool = False

@@ -14,6 +14,11 @@ Lengths = NDArray[np.int64]
 Sizes = NDArray[np.float64]
 
 
+PAGE_TOKENS = 16
+"""Positions of a page where nothing else is asked (assumed: the middle one of the sizes 8, 16 and
+32 that vLLM's `--block-size` takes, engine arguments of version 0.5.3)."""
+
+
 @dataclass(frozen=True)
 class KvLayout:
     """What sequences take of a device.
@@ -35,7 +40,7 @@ class KvLayout:
     layers: tuple[CachedLayer, ...]
     tensor: int = 1
     pipeline: int = 1
-    page_tokens: int = 16
+    page_tokens: int = PAGE_TOKENS
 
     @cached_property
     def _kinds(self) -> tuple[tuple[int, float], ...]:
