@@ -13,8 +13,7 @@ from pathlib import Path
 
 from ridgeline.study.csv_file import write_csv
 from ridgeline.study.import_rows import imported
-from ridgeline.study.validate import shipped
-from ridgeline.study.validate.rows import MeasuredRow, read_rows
+from ridgeline.study.validate.rows import SHIPPED, MeasuredRow, read_rows
 
 HERE = Path(__file__).parent
 SUITES = {
@@ -22,7 +21,9 @@ SUITES = {
     "llm": "llm",
     "memory": "memory",
     "kernels": "gemm",
+    "share_alike/kernels": "gemm",
     "collectives": "collectives",
+    "share_alike/collectives": "collectives",
     "power": "energy",
     "imagenet": "imagenet",
     "mlperf": "mlperf",
@@ -47,7 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=", ".join(SUITES))
     for table in parser.parse_args().tables or SUITES:
-        write(table, shipped(SUITES[table]))
+        write(table, SHIPPED / f"{table}.csv")
 
 
 if __name__ == "__main__":

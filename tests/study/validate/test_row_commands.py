@@ -58,14 +58,17 @@ def importer() -> ModuleType:
 
 
 @pytest.mark.parametrize(
-    "table", ["kernels", "collectives", "imagenet", "pipelines", "convergence", "steps", "memory"]
-)
+    "table",
+    ["kernels", "share_alike/kernels", "collectives", "share_alike/collectives", "imagenet",
+     "pipelines", "convergence", "steps", "memory"],
+)  # fmt: skip
 def test_shipped_rows_are_what_the_importer_makes_of_raw_ones(table: str, tmp_path: Path) -> None:
     script = importer()
     suite = script.SUITES[table]
     assert suite in SUITES
     script.write_csv(tmp_path / "made.csv", [row.values for row in script.normalised(table)])
-    assert (tmp_path / "made.csv").read_bytes() == shipped(suite).read_bytes()
+    ships = shipped(suite).parent / f"{table}.csv"
+    assert (tmp_path / "made.csv").read_bytes() == ships.read_bytes()
 
 
 @pytest.mark.parametrize("table", ["power", "mlperf", "llm"])

@@ -273,10 +273,15 @@ def shipped(suite: str) -> Path:
 
 
 def shipped_files(suite: str) -> tuple[Path, ...]:
-    """Paths of all measurements that ship for a suite."""
+    """Paths of all measurements that ship for a suite.
+
+    Rows whose licence asks that what is made of them has it, too (``share_alike/``), are in a
+    checkout and not in the wheel.
+    """
     module = find_suite(suite)
     names = (module.SHIPPED, *getattr(module, "SAMPLES", ()))
-    return tuple(Path(str(resources.files(__name__).joinpath("data", name))) for name in names)
+    paths = (Path(str(resources.files(__name__).joinpath("data", name))) for name in names)
+    return tuple(path for path in paths if path.parent.name != "share_alike" or path.is_file())
 
 
 def _names(paths: Sequence[Path]) -> str:

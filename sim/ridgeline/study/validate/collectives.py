@@ -21,7 +21,8 @@ from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.study.written_fields import assignments
 
 COLUMNS = ("operation", "size", "machine", "ranks", "algorithm", "measured", "source")
-SHIPPED, SAMPLES = "collectives.csv", ("measured/collectives.csv.gz",)
+SHIPPED = "collectives.csv"
+SAMPLES = ("measured/collectives.csv.gz", "share_alike/collectives.csv")
 CALLED = ("library", "launch", "number_format")
 """Columns of how a collective was called; empty ones are as `Settings` has them."""
 _LARGE, _SCALE, _LAUNCH_S = "64 GiB", 1.68, 5e-6

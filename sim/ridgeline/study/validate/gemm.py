@@ -15,7 +15,10 @@ from ridgeline.study.validate.product_ways import BLOCK, product_way
 from ridgeline.study.validate.rows import MeasuredRow
 from ridgeline.workload.kernel_graphs import linear_graph, product_formats
 
-SHIPPED, SAMPLES = kernels.SHIPPED, ("measured/gemm_llm.csv.gz", "measured/gemm_fp32.csv.gz")
+SHIPPED = kernels.SHIPPED
+SAMPLES = (
+    "measured/gemm_llm.csv.gz", "measured/gemm_fp32.csv.gz", "share_alike/kernels.csv",
+)  # fmt: skip
 FOREIGN, COLUMNS = kernels.FOREIGN, (*kernels.COLUMNS, "M", "N", "K")
 MEASURED = (*measured.COLUMNS, "m", "n", "k")
 SCALE = 1.54
