@@ -127,8 +127,9 @@ def _of_values(data: Any, name: str, files: Mapping[str, str | Path | None]) -> 
         from ridgeline.report.html_page.result_page import result_report
         from ridgeline.study.repeat import repeat
 
-        machine = {key: files.get(key) for key in ("model", "cluster", "software")}
-        return result_report(repeat(data, **machine, file=name))
+        model, cluster, software = (files.get(key) for key in ("model", "cluster", "software"))
+        again = repeat(data, model=model, cluster=cluster, software=software, file=name)
+        return result_report(again)
     named = next((key for key, file in files.items() if file is not None), None)
     if named is not None:
         raise ConfigError(f"--{named} is of a saved result", file=name)

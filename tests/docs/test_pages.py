@@ -18,7 +18,7 @@ from ridgeline.workload.formats import FORMATS
 from ridgeline.workload.numerics import PRECISIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("energy.md", "formats.md", "report.md", "sparsity.md", "training.md")
+PAGES = ("energy.md", "formats.md", "sparsity.md", "training.md")
 TEXT = {page: (DOCS / page).read_text("utf-8") for page in PAGES}
 COMMANDS = [
     line.removeprefix("$ ")
