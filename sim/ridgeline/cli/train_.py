@@ -10,6 +10,9 @@ from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ridgeline.training.input_epochs import InputSummary
     from ridgeline.training.run_study import RunStudy
     from ridgeline.training.training_result import TrainingResult
 
@@ -157,6 +160,8 @@ def _print(found: TrainingResult) -> None:
             f"stops training for {show(saved.stall_s, 's')}, read in {show(saved.restore_s, 's')}",
             soft_wrap=True,
         )
+    if found.input is not None:
+        _print_input(found.input, screen)
     table = plain_table({"": "left", "median": "right", "5 %": "right", "95 %": "right"})
     for name, (unit, scale, of_run) in _QUANTITIES.items():
         spread = found.spread(of_run)
@@ -183,6 +188,20 @@ def _print(found: TrainingResult) -> None:
         )
     for note in found.notes:
         screen.print(f"note: {note}", soft_wrap=True)
+
+
+def _print_input(of: InputSummary, screen: Console) -> None:
+    from ridgeline.units import show
+
+    stages = ", ".join(f"{name} {show(time_s, 's')}" for name, time_s in of.stages_s.items())
+    waits = f"{show(of.wait_s, 's')} a step of {show(of.step_s, 's')}"
+    if of.later_wait_s != of.wait_s:
+        waits += f", later {show(of.later_wait_s, 's')}"
+    screen.print(
+        f"input from {of.dataset}: {stages} a mini-batch; {of.limit} sets the pace; steps wait "
+        f"{waits}; the first mini-batch comes after {show(of.fill_s, 's')}",
+        soft_wrap=True,
+    )
 
 
 def _days(time_s: float) -> str:

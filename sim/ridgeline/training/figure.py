@@ -111,5 +111,7 @@ def binned(found: TrainingResult) -> tuple[Floats, dict[str, Floats]]:
         last = min(int(span.end_s / width_s), _BINS - 1)
         for k in range(first, last + 1):
             inside_s = min(span.end_s, edges[k + 1]) - max(span.start_s, edges[k])
-            shares[span.category][k] += max(inside_s, 0.0) / width_s
+            share = max(inside_s, 0.0) / width_s
+            shares[span.category][k] += share * (1.0 - span.waiting_share)
+            shares[goodput.DATA_LOADING][k] += share * span.waiting_share
     return edges, shares

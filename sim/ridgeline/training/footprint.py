@@ -69,9 +69,14 @@ def footprint(
     *,
     pue: float,
     devices: int,
-    wall_s: float,
+    held_s: float,
 ) -> RunFootprint:
     """Return what a run takes, from its spans, which cover its time.
+
+    Parameters
+    ----------
+    held_s
+        Time in which the job has its devices.
 
     Raises
     ------
@@ -81,7 +86,8 @@ def footprint(
     intensity = carbon_intensity(facility)
     energy_j = carbon_kg = 0.0
     for span in spans:
-        watts = power.training_w if span.category in _BUSY else power.idle_w
+        busy = 1.0 - span.waiting_share if span.category in _BUSY else 0.0
+        watts = busy * power.training_w + (1.0 - busy) * power.idle_w
         drawn_w = watts * span.power_share + power.spares_w
         joules = pue * drawn_w * (span.end_s - span.start_s)
         energy_j += joules
@@ -90,9 +96,9 @@ def footprint(
     price = facility.electricity
     return RunFootprint(
         energy_j=energy_j,
-        device_hours=devices * wall_s / 3600.0,
+        device_hours=devices * held_s / 3600.0,
         electricity_usd=None if price is None else energy_j * price,
-        rent_usd=None if facility.device_hour is None else devices * wall_s * facility.device_hour,
+        rent_usd=None if facility.device_hour is None else devices * held_s * facility.device_hour,
         carbon_kg=None if intensity is None else carbon_kg,
     )
 

@@ -12,6 +12,7 @@ import numpy as np
 from ridgeline import views
 from ridgeline.training import goodput
 from ridgeline.training.footprint import RunFootprint
+from ridgeline.training.input_epochs import InputSummary
 from ridgeline.training.statistical_efficiency import TrainingAmount
 from ridgeline.training.storage import CheckpointTimes
 from ridgeline.training.training_loop import RunSpan
@@ -75,6 +76,8 @@ class TrainingResult:
     daly_s
         Time of the run that Daly's model expects of saves and failures alone; None where the model
         does not hold.
+    input
+        What the steps wait for; None where no pipeline is simulated.
     outcomes
         One for each seed.
     spans
@@ -97,6 +100,7 @@ class TrainingResult:
     checkpoint: CheckpointTimes | None
     steps_between_saves: int | None
     amount: TrainingAmount | None
+    input: InputSummary | None
     tuning_runs: int
     outcomes: tuple[RunOutcome, ...]
     spans: tuple[RunSpan, ...] = field(repr=False)
@@ -180,6 +184,7 @@ class TrainingResult:
             "checkpoint": None if self.checkpoint is None else asdict(self.checkpoint),
             "steps_between_saves": self.steps_between_saves,
             "amount": None if self.amount is None else asdict(self.amount),
+            "input": None if self.input is None else asdict(self.input),
             **stated,
             "with_tuning": {
                 name: None if of is None else whole * of.median
