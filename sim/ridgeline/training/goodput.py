@@ -31,6 +31,8 @@ CATEGORIES = (
     LOST_WORK, DETECTION, QUEUED, RECOVERY, RESTORE, SPARES, MAINTENANCE, PREEMPTED,
 )  # fmt: skip
 """In the order in which they are printed; the first alone is goodput."""
+OF_STEPS = (PRODUCTIVE, DATA_LOADING, STRAGGLERS, SLOWDOWN, CURTAILED, SMALLER)
+"""Categories of steps: what a failure undoes since the last checkpoint."""
 AWAY = frozenset({PREEMPTED, QUEUED})
 """Categories in which the job holds no nodes."""
 GOOGLE_NAMES = {

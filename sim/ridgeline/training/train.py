@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import Any
 from ridgeline.config import Document
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.report.power import device_power_w, idle_node_power, node_power
+from ridgeline.report.progress import Advance, progress_bar
 from ridgeline.report.result import Result
 from ridgeline.study.parallel_run import mapped
 from ridgeline.study.point import Point
@@ -99,6 +101,7 @@ def train(
     processes: int = 1,
     cluster_address: str | None = None,
     overrides: Mapping[str, Any] | None = None,
+    progress: bool = False,
 ) -> TrainingResult:
     """Simulate a whole training run to its target.
 
@@ -114,6 +117,8 @@ def train(
         Of a Dask scheduler, whose workers share them instead; the answer is the same.
     overrides
         Fields of the file that are replaced, by dotted path.
+    progress
+        Show a bar while seeds are played: in a notebook, or on standard error.
 
     Raises
     ------
@@ -128,7 +133,10 @@ def train(
         document = run_document(run, overrides)
         facts, step = run_facts(run_of(document), document)
     first = facts.run.seed
-    played = mapped(partial(_play, facts), range(first, first + seeds), processes, cluster_address)
+    bar = progress_bar(f"seeds of {facts.run.name}", seeds) if progress else _no_bar()
+    with bar as advance:
+        numbers = range(first, first + seeds)
+        played = mapped(partial(_play, facts), numbers, processes, cluster_address, advance)
     return TrainingResult(
         name=facts.run.name,
         model=step.details.model.name,
@@ -147,11 +155,17 @@ def train(
         steps_between_saves=None if facts.saving is None else facts.saving[1],
         amount=facts.amount,
         input=facts.input,
+        facility=facts.run.facility,
         tuning_runs=facts.run.tuning_runs,
         outcomes=tuple(outcome for outcome, _ in played),
         spans=played[0][1],
         notes=facts.notes,
     )
+
+
+@contextmanager
+def _no_bar() -> Iterator[Advance]:
+    yield lambda count: None
 
 
 def run_facts(run: RunFile, document: Document | None = None) -> tuple[RunFacts, Result]:

@@ -30,9 +30,6 @@ from ridgeline.training.stragglers import waited_for
 Process = Generator[simpy.Event, Any, None]
 _MOST_DRAWN = 100_000
 """Steps that are drawn at a time."""
-_WORK = (goodput.PRODUCTIVE, goodput.DATA_LOADING, goodput.STRAGGLERS, goodput.SLOWDOWN,
-         goodput.CURTAILED, goodput.SMALLER)  # fmt: skip
-"""Categories of steps: what a failure undoes since the last checkpoint."""
 
 
 class RunSpan(NamedTuple):
@@ -299,7 +296,7 @@ class TrainingLoop:
     def _save(self, times: CheckpointTimes) -> Process:
         """Save: wait for the write before it, stop for the copy, and let the write go on."""
         yield from self._wait_for_write()
-        taken = _Saved(self.done, {name: self.account.seconds[name] for name in _WORK})
+        taken = _Saved(self.done, {name: self.account.seconds[name] for name in goodput.OF_STEPS})
         yield from self._spend(goodput.SAVE, times.stall_s)
         self.saves += 1
         if times.write_s > times.stall_s:
@@ -376,7 +373,9 @@ class TrainingLoop:
         """Save, stand still, start again."""
         if planned.saves and self.saving is not None and self.done > self._saved.step:
             times = self.saving[0]
-            taken = _Saved(self.done, {name: self.account.seconds[name] for name in _WORK})
+            taken = _Saved(
+                self.done, {name: self.account.seconds[name] for name in goodput.OF_STEPS}
+            )
             yield from self._spend(goodput.SAVE, times.write_s)
             self._saved = taken
         self._undo()
@@ -408,7 +407,7 @@ class TrainingLoop:
         self._generation += 1
         if self._written is not None and not self._written.triggered:
             self._written.succeed()
-        for name in _WORK:
+        for name in goodput.OF_STEPS:
             kept_s = self._saved.work.get(name, 0.0)
             self.account.move(name, goodput.LOST_WORK, self.account.seconds[name] - kept_s)
         self.lost_steps += self.done - self._saved.step
