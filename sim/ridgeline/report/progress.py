@@ -39,7 +39,10 @@ def _in_notebook() -> bool:
 
 
 def _notebook_bar(title: str, total: int) -> Iterator[Advance]:
-    from IPython.display import HTML, display
+    from IPython.display import (  # type: ignore[import-not-found,unused-ignore]
+        HTML,
+        display,
+    )
 
     done = 0
     shown = display(HTML(bar_html(title, total, done)), display_id=True)
