@@ -68,10 +68,10 @@ def test_what_a_smaller_job_trains() -> None:
 def test_a_job_shrinks_instead_of_waiting_and_grows_again() -> None:
     """One failure: 10 min to notice, a restart with three nodes, 2 h until the fourth is back."""
     fields = {
-        "failures": {"any": {"per_1000_node_days": 60_000, "shape": 1.0}},
+        "failures": {"any": {"per_1000_node_days": 8_000}},
         "recovery": {"detection": "1 min", "restart": "1 min", "repair": "2 h"},
     }
-    for seed in range(6):
+    for seed in range(3):
         loop = loop_of({1: 1.5, 2: 2.2, 3: 4.0}, seed, **fields)
         waits = loop_of({}, seed, **fields)
         assert loop.account.total_s == pytest.approx(loop.wall_s)

@@ -221,6 +221,8 @@ def run_facts(run: RunFile, document: Document | None = None) -> tuple[RunFacts,
                 notes.append(
                     f"input of {feed.nodes} nodes is simulated: of all, the slowest takes longer"
                 )
+    if not step.fits:
+        notes.append("a step does not fit in the memory of its devices")
     nodes = len(cluster.nodes_of(plan.devices))
     with located(document, "facility", "grid"):
         carbon_intensity(run.facility)  # refused before anything is played
