@@ -79,7 +79,7 @@ def straddles(one: Searcher) -> list[int]:
 @pytest.mark.parametrize(
     ("case", "examples"),
     [
-        ((3, 8, "megatron-core"), 12),
+        ((3, 8, "megatron-core"), 8),
         pytest.param((3, 16, "ideal"), 25, marks=pytest.mark.thorough),
         pytest.param((6, 16, "megatron-core"), 25, marks=pytest.mark.thorough),
     ],
