@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ridgeline.study.generation.generate import EngineOptions, generate
     from ridgeline.study.import_design import import_design
     from ridgeline.study.jobs.neighbours import simulate_jobs
+    from ridgeline.study.parts.parts_result import simulate_parts
     from ridgeline.study.sweep import load_rows, load_study, run_sweep
     from ridgeline.training.train import train
     from ridgeline.workload.execution import Execution
@@ -98,6 +99,7 @@ _HOME = {
     "scale_node": "hardware.components",
     "simulate": "simulation",
     "simulate_jobs": "study.jobs.neighbours",
+    "simulate_parts": "study.parts.parts_result",
     "trace": "workload.trace.torch_entry",
     "trace_numpy": "workload.trace.numpy_tracer",
     "train": "training.train",
@@ -152,6 +154,7 @@ __all__ = [
     "scale_node",
     "simulate",
     "simulate_jobs",
+    "simulate_parts",
     "software",
     "trace",
     "trace_numpy",

@@ -241,7 +241,12 @@ def _played(
     step_time_s = timeline.makespan_s
     useful = graph.useful_flops * wide.micro_batches * wide.data
     repeated = lowered.graph.recomputed_flops * wide.sharing / graph.useful_flops
-    achieved = useful * issued_share(lowered) / step_time_s / _peaks(lowered, cluster, run.devices)
+    achieved = (
+        useful
+        * issued_share(lowered)
+        / step_time_s
+        / peak_flops_per_s(lowered, cluster, run.devices)
+    )
     samples_per_s = run.global_batch / step_time_s
     if not lowered.kinds:
         check_ledger(timeline, device, run.devices)
@@ -463,8 +468,8 @@ def fullest_memory(
     return memory, sizes[rank], memory["total"] <= sizes[rank]
 
 
-def _peaks(lowered: Lowered, cluster: Cluster, devices: int) -> float:
-    """Return the dense peak, in FLOP/s, of all devices together."""
+def peak_flops_per_s(lowered: Lowered, cluster: Cluster, devices: int) -> float:
+    """Return the dense peak, in FLOP/s, of all devices of a step together."""
     first = matrix_peak(lowered, cluster.device)
     if not lowered.kinds:
         return first * devices

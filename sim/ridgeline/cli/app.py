@@ -57,6 +57,11 @@ VERBS = {
         "Scale rates and latencies of a step: step time and critical path, before and after.",
         'ridgeline whatif resnet50 dgx1-v100 --plan data=8 --batch 256 --scale "link.nvlink2 2x"',
     ),
+    "parts": Verb(
+        "Simulate a network whose parts (encoder, projector, decoder) have plans of their own.",
+        "ridgeline parts docs/examples/parts/qwen3-vl-8b.yaml dgx-h100 --batch 8 --plan tensor=4"
+        " --parts 'vision: data=2,frozen'",
+    ),
     "generate": Verb(
         "Generate tokens by continuous batching: throughput, latency, energy, room of the cache.",
         "ridgeline generate llama3.2-1b dgx-h100 --lengths 128/32 --requests 64 --software vllm",

@@ -31,7 +31,7 @@ def training_graph(forward: Graph, optimizer: Optimizer) -> Graph:
     walked = tuple(reversed(g.ops))
     ops.seed(g, next(op.layer for op in walked if loss in op.outputs), loss)
     for op in walked:
-        if any(map(g.has_gradient, op.outputs)) and any(map(g.wants, op.inputs)):
+        if any(map(g.has_gradient, op.outputs)) and any(map(g.wants, op.outputs)):
             rule = kinds.find(op.kind).gradient_rule
             if rule is None:
                 raise RidgelineError(f"{op.name}: ops of kind {op.kind!r} have no gradient")

@@ -87,6 +87,14 @@ def _attention(place: OpPlace) -> str:
     return ""
 
 
+def attention_of(parts: tuple[str, ...]) -> str:
+    """Name the attention that a layer is in; "": it is in none."""
+    for n, part in enumerate(parts[:-1]):
+        if _ATTENTION.fullmatch(part):
+            return ".".join(parts[: n + 1])
+    return ""
+
+
 def _norm(place: OpPlace) -> str:
     """Name a norm of a block; those of heads, and of the whole network, are none."""
     numbered = any(any(map(str.isdigit, part)) for part in place.parts[:-1])
@@ -163,7 +171,7 @@ def module_blocks(graph: Graph, name: str) -> tuple[Block, ...]:
         return attention_cores(graph)
     found = defaultdict[str, list[int]](list)
     for i in forward_ops(graph):
-        if copy := _MODULES[name].copy_of(OpPlace(_parts(graph.ops[i].layer), graph.ops[i].kind)):
+        if copy := _MODULES[name].copy_of(OpPlace(parts_of(graph.ops[i].layer), graph.ops[i].kind)):
             found[copy].append(i)
     ends = _ends_of_branches(graph) if name == "layernorm" else frozenset()
     return tuple(tuple(ops) for ops in found.values() if _is_of(graph, ops, name, ends))
@@ -173,7 +181,7 @@ def _is_of(graph: Graph, ops: list[int], name: str, ends: frozenset[int]) -> boo
     """Whether what is named like a module is one: with experts, without, with up-projections."""
     if name == "layernorm":
         return ends.isdisjoint(ops)
-    parts = {part for i in ops for part in _parts(graph.ops[i].layer)}
+    parts = {part for i in ops for part in parts_of(graph.ops[i].layer)}
     if name in {"moe", "mlp"}:
         return bool(parts & _MIXTURE) is (name == "moe")
     return name != "mla_up_proj" or bool(parts & _LATENT)
@@ -187,5 +195,6 @@ def _ends_of_branches(graph: Graph) -> frozenset[int]:
 
 
 @cache
-def _parts(layer: str) -> tuple[str, ...]:
+def parts_of(layer: str) -> tuple[str, ...]:
+    """Return the parts of a layer's name."""
     return tuple(layer.split("."))

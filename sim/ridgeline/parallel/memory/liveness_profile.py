@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.cudnn_fp32_conv import Library, workspace_bytes
 from ridgeline.parallel.checkpointing.host_updates import with_host_updates
-from ridgeline.parallel.checkpointing.offload import Policy, copied_bytes, with_offload
+from ridgeline.parallel.checkpointing.offload import check_offload, copied_bytes, with_offload
 from ridgeline.parallel.checkpointing.recompute import Mode, with_recompute
 from ridgeline.parallel.emit.grad_accumulation import copied, lasting, with_gradients
 from ridgeline.parallel.emit.zero import with_sharding
@@ -130,7 +130,7 @@ def memory(
     plan: Plan,
     *,
     recompute: Mode | None = None,
-    offload: Policy | None = None,
+    offload: str | None = None,
     budget_bytes: float | None = None,
     convolutions: Device | None = None,
     library: Library | None = None,
@@ -185,6 +185,7 @@ def memory(
     shared = plan.stack.kernels.sync_batch_norm
     graph = with_shared_images(graph, *plan.grid, shared_statistics=shared).graph
     graph = with_recompute(graph, recompute or plan.recompute, budget_bytes=budget_bytes)
+    check_offload(graph, offload or plan.offload)
     graph = with_offload(graph, offload or plan.offload)
     graph = with_gradients(graph, plan.stack.gradients.main_grads)
     graph = with_sharding(

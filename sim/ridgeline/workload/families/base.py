@@ -109,6 +109,10 @@ class Network(Strict, abc.ABC):
     """Share of a ReLU's outputs that are not zero; 1 leaves zeros in activations aside."""
     adapters: Adapters | None = None
     """What alone is trained, beside frozen weights; by default the whole network is."""
+    frozen_layers: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Patterns of layers whose weights are not trained (``vision``, ``blocks.0``): they are kept in
+    the format that they are computed with, without gradient, update and optimizer state, and the
+    backward pass ends where nothing before it is trained."""
     separate_loss: bool | Literal["log-softmax"] = False
     """Which steps of a cross entropy are kernels of their own: none, all (Megatron-LM), or
     log-softmax and the loss of its result (PyTorch); see `ops.cross_entropy`."""
