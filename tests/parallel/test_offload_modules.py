@@ -41,11 +41,7 @@ def mixture():
     ],
 )
 def test_modules_save_what_their_shapes_say(mixture, module, numbers_a_token):
-    later = LAYERS - 1 if module == "attn_norm" else LAYERS  # the first reads fp32 embeddings
-    found = saved(mixture, module)
-    assert found == later * TOKENS * numbers_a_token * 2 or (
-        module == "attn_norm" and found == LAYERS * TOKENS * numbers_a_token * 2
-    )
+    assert saved(mixture, module) == LAYERS * TOKENS * numbers_a_token * 2
 
 
 def test_dense_networks_and_latent_attention_have_modules_too():
@@ -79,11 +75,11 @@ def test_a_step_holds_less_by_what_has_left_and_copies_it_twice():
     saved_bytes = kept.memory_bytes["activations"] - mlp.memory_bytes["activations"]
     graph = model.training(4, "bf16-mixed")
     most = sum(graph.tensors[name].bytes for name in offloadable(graph, "mlp"))
-    assert 0.5 * most < saved_bytes <= most
+    assert saved_bytes == most
     assert every.memory_bytes["activations"] <= mlp.memory_bytes["activations"]
     links = set(mlp.traffic_bytes) - set(kept.traffic_bytes)
     passed = max(mlp.traffic_bytes[link] for link in links)
-    assert passed == pytest.approx(2 * most)
+    assert passed == 2 * 2 * most  # out and back, from the device to a switch and on to the host
     assert kept.step_time_s < mlp.step_time_s < every.step_time_s
 
 
