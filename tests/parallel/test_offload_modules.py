@@ -8,6 +8,7 @@ import ridgeline as rl
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.parallel.checkpointing.offload import offloadable
 from ridgeline.parallel.checkpointing.offload_modules import OFFLOAD_MODULES, read_back
+from ridgeline.parallel.checkpointing.recompute import with_recompute
 from ridgeline.study.launch.megatron.plan import OFFLOAD_MODULES as MEGATRON
 
 LAYERS, TOKENS = 3, 512
@@ -114,3 +115,24 @@ def test_modules_that_a_network_lacks_are_refused():
     with pytest.raises(RidgelineError, match="allowed: none, all, conv"):
         rl.memory("gpt2", rl.Plan(global_batch=1), offload="every")
     assert rl.Plan(global_batch=1, offload="attn_proj+core_attn").offload == "attn_proj+core_attn"
+
+
+def kept(graph):
+    """Bytes of activations that the forward pass leaves for the backward pass."""
+    made = {name for op in graph.ops if op.pass_ == "forward" for name in op.outputs}
+    read = {name for op in graph.ops if op.pass_ != "forward" for name in op.inputs}
+    return sum(graph.tensors[n].bytes for n in made & read if graph.tensors[n].role == "activation")
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "mxfp8-mixed"])
+def test_what_is_formed_again_is_not_kept_in_a_narrow_format_either(precision):
+    model = rl.load_model("qwen3-30b-a3b", {**SMALL, "attention.kernel": "flash"})
+    graph = model.training(1, precision)
+    numbers = LAYERS * TOKENS * 8 * 768  # of the activation function's results, which are freed
+    (result,) = {
+        t.bytes / t.elements
+        for t in graph.tensors.values()
+        if t.name.startswith("blocks.1.experts.swiglu.y")
+        and t.name in read_back(graph, "fused_group_mlp")
+    }
+    assert kept(graph) - kept(with_recompute(graph, "moe_act")) == numbers * result

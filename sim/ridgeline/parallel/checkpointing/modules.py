@@ -33,6 +33,7 @@ from typing import NamedTuple
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.parallel.checkpointing.blocks import Block, attention_cores, forward_ops
 from ridgeline.parallel.checkpointing.ops import recompute_blocks
+from ridgeline.workload.builder import QUANTISE
 from ridgeline.workload.graph import Graph
 
 JOINED = "+"
@@ -161,8 +162,27 @@ def recompute_modules(graph: Graph, names: tuple[str, ...]) -> Graph:
         names = tuple(name for name in names if name != "shared_experts")  # a part of the other
     for name in names:
         blocks = module_blocks(graph, name)
+        if not _MODULES[name].kept:
+            blocks = _with_narrow_copies(graph, blocks)
         graph = recompute_blocks(graph, blocks, outputs=not _MODULES[name].kept, more=True)
     return graph
+
+
+def _with_narrow_copies(graph: Graph, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """Add to modules whose outputs are formed again what quantises these outputs alone.
+
+    Products behind such a module save the output itself, which is freed, and not its copy in a
+    narrow format (Megatron-Core, core/transformer/moe/experts.py and transformer_layer.py:
+    set_save_original_input).
+    """
+    home = {t: n for n, block in enumerate(blocks) for i in block for t in graph.ops[i].outputs}
+    found: list[list[int]] = [list(block) for block in blocks]
+    own = {i for block in blocks for i in block}
+    for i in forward_ops(graph):
+        op = graph.ops[i]
+        if op.kind == QUANTISE.name and i not in own and op.inputs[0] in home:
+            found[home[op.inputs[0]]].append(i)
+    return tuple(tuple(sorted(block)) for block in found)
 
 
 def module_blocks(graph: Graph, name: str) -> tuple[Block, ...]:

@@ -106,16 +106,19 @@ def _product_of_attention(op: Op) -> str:
 
 
 def _expert_ops(graph: Graph) -> list[int]:
-    """Return products of experts and what is between them: what has the rows of experts."""
+    """Return products of experts and what is between them: what computes on dispatched rows."""
     acts = {i for block in module_blocks(graph, "moe_act") for i in block}
-    heads = {parts_of(graph.ops[i].layer)[:-1] for i in acts}
-    return [
-        i
-        for i in forward_ops(graph)
-        if i in acts
-        or (graph.ops[i].kind == "gemm" and parts_of(graph.ops[i].layer)[:-1] in heads
-            and "router" not in parts_of(graph.ops[i].layer))
-    ]  # fmt: skip
+    rows: set[str] = set()
+    found = []
+    for i in forward_ops(graph):
+        op = graph.ops[i]
+        if op.kind == "dispatch":
+            rows.update(op.outputs)
+        elif op.kind != "combine" and not rows.isdisjoint(op.inputs):
+            rows.update(op.outputs)
+            if i in acts or op.kind == "gemm":
+                found.append(i)
+    return found
 
 
 def _is_first(op: Op) -> bool:
