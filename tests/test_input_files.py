@@ -86,8 +86,8 @@ def test_what_is_wrong_with_a_kind_is_said(tmp_path: Path) -> None:
         (tmp_path / "x.yaml").write_text(text)
         with pytest.raises(ConfigError, match=said):
             rl.load(tmp_path / "x.yaml")
-    with pytest.raises(ConfigError, match="nothing is called 'resnet5'; did you mean 'resnet50'"):
-        rl.load("resnet5")
+    with pytest.raises(ConfigError, match="nothing is called 'resnet5o'; did you mean 'resnet50'"):
+        rl.load("resnet5o")
 
 
 @pytest.mark.parametrize("kind", INPUT_KINDS)

@@ -21,8 +21,9 @@ app = App(
     version=__version__,
     version_flags=["--version"],
     help_format="plaintext",
-    help_epilogue="Every verb takes --plugin FILE.py: a file of yours that registers op kinds,"
-    " schedules, topologies and the like (docs/extending.md).\n\n"
+    help_epilogue="Every verb takes --quiet (-q): no notes and no progress; --verbose (-v): whole"
+    " summaries, and which files were read; and --plugin FILE.py: a file of yours that registers op"
+    " kinds, schedules, topologies and the like (docs/extending.md).\n\n"
     "Example: ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048",
     result_action="return_value",
     suppress_keyboard_interrupt=False,  # `execute` says that it was interrupted

@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from ridgeline.cli.number_options import Finite, Whole
 from ridgeline.cli.output import console, print_json
 from ridgeline.errors import RidgelineError
+from ridgeline.verbosity import is_quiet
 
 if TYPE_CHECKING:
     from ridgeline.study.calibrate import Calibration
@@ -118,7 +119,8 @@ def calibrate_(
 
 def said(words: str) -> None:
     """Tell what goes on, beside the answer."""
-    print(words, file=sys.stderr, flush=True)
+    if not is_quiet():
+        print(words, file=sys.stderr, flush=True)
 
 
 def _on_cuda(

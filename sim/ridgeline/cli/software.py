@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from ridgeline.cli.output import console, rounded
 from ridgeline.errors import ConfigError
+from ridgeline.verbosity import is_quiet
 
 if TYPE_CHECKING:
     from ridgeline.study.stacks import StackComparison
@@ -51,7 +52,7 @@ def one_stack(software: str | None) -> str:
 
 def tell_stack(name: str) -> None:
     """Say on a terminal under which stack a step is simulated now; "" clears the line."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not is_quiet():
         said = f"under {name}" if name else ""
         print(f"\r\x1b[K{said}", end="", file=sys.stderr, flush=True)
 

@@ -15,6 +15,7 @@ from ridgeline.cli import INTERRUPTED_STATUS
 from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import brief, console, headings, print_json, rounded
 from ridgeline.cli.software import SoftwareOrAll
+from ridgeline.verbosity import is_quiet
 
 if TYPE_CHECKING:
     from ridgeline.study.store import RowStore
@@ -97,7 +98,7 @@ def sweep_(
     with tempfile.TemporaryDirectory() as folder:
         place = working_file(output if output is not None else Path(folder) / "rows")
         with RowStore(place, restart=restart) as store:
-            if len(store):
+            if len(store) and not is_quiet():
                 print(f"ridgeline: {len(store)} points are in {place} already", file=sys.stderr)
             try:
                 _run(sweep, store, processes, cluster_address)
@@ -138,7 +139,8 @@ def _run(sweep: Sweep, store: RowStore, processes: int, cluster_address: str | N
         TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), Rate(),
         TimeRemainingColumn(),
     )  # fmt: skip
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
+    screen = Console(file=sys.stderr)
+    with Progress(*columns, console=screen, transient=True, disable=is_quiet()) as bar:
         task = bar.add_task(sweep.study.name, total=sweep.size)
         sweep.run(store, processes, cluster_address, lambda count: bar.advance(task, count))
 

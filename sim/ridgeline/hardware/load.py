@@ -77,7 +77,7 @@ def load_cluster(name: str, overrides: Overrides | None = None) -> Cluster:
         With file, line and field of the first mistake.
     """
     overrides = overrides or {}
-    cluster = _any_cluster(_document(_kind_of(name), name), overrides)
+    cluster = _any_cluster(_document(*_found(name)), overrides)
     return cluster.model_copy(update={"overrides": dict(overrides)}) if overrides else cluster
 
 
@@ -144,25 +144,19 @@ def _any_cluster(document: Document, overrides: Overrides) -> Cluster:
             return _cluster(document, overrides)
 
 
-def _kind_of(name: str) -> str:
+def _found(name: str) -> tuple[str, str]:
+    """Return the catalogue in which a cluster, a node or a device is, and its name there."""
     kinds = ("clusters", "nodes", "devices")
-    for kind in kinds:
-        if name in catalog.names(kind):
-            return kind
-    if _INLINE.fullmatch(name):
+    listed = any(name in catalog.names(kind) for kind in kinds)
+    if not listed and _INLINE.fullmatch(name):
         raise ConfigError(
             f"{name!r} is a network, which has no devices: ridgeline collective and topology take "
             "it; here a cluster, a node or a device is due"
         )
-    if catalog.is_path(name):
-        return "clusters"
-    close = catalog.elsewhere(name, *kinds) or nearest(
-        name, [found for kind in kinds for found in catalog.names(kind)]
-    )
-    raise ConfigError(
-        f"no cluster, node or device is called {name!r}{close} "
-        "(ridgeline list names those that ship; or give a path to a .yaml file)"
-    )
+    if not listed and catalog.is_path(name):
+        return "clusters", name
+    name = catalog.resolve(name, *kinds)
+    return next(kind for kind in kinds if name in catalog.names(kind)), name
 
 
 def _document(kind: str, name: str, *, follow: bool = True) -> Document:

@@ -70,7 +70,7 @@ class Model:
     @property
     def description(self) -> Mapping[str, Any]:
         """All fields as plain values: what a manifest must record to repeat the network."""
-        return self.network.model_dump(mode="json")
+        return self.network.model_dump(mode="json", exclude={"aliases"})
 
     @cached_property
     def input_bytes_per_sample(self) -> int:
