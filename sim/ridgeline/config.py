@@ -76,8 +76,12 @@ class Document:
         return ConfigError(message, file=self.file, line=line, column=column, field=field)
 
 
-def read_yaml(path: str | Path) -> Document:
-    """Read one YAML file safely.
+Source = str | Path | Document
+"""A file, or what one would say."""
+
+
+def read_yaml(path: Source) -> Document:
+    """Read one YAML file safely; a document is one that was read.
 
     Raises
     ------
@@ -85,7 +89,7 @@ def read_yaml(path: str | Path) -> Document:
         If the file cannot be opened, is too large, is not text, is not YAML, holds duplicate keys,
         tags, or aliases that expand beyond `MAX_NODES` values.
     """
-    return parse_yaml(read_text(path), str(path))
+    return path if isinstance(path, Document) else parse_yaml(read_text(path), str(path))
 
 
 @contextmanager

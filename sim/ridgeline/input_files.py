@@ -48,7 +48,7 @@ INPUT_KINDS: Mapping[str, InputKind] = {
         "energy", "hardware:load_energy_table", "hardware.energy:EnergyTable"
     ),
     "dataset": InputKind("datasets", "workload.dataset:load_dataset", "workload.dataset:DataSet"),
-    "study": InputKind("", "study.sweep:load_study", "study.study_file:Study"),
+    "study": InputKind("", "study.design_study:DesignStudy", "study.study_file:Study"),
     "jobs": InputKind("", "study.jobs.job_file:read_jobs", "study.jobs.job_file:JobFile"),
     "rl-run": InputKind("", "study.rl.rl_file:read_rl", "study.rl.rl_file:RlFile"),
     "run": InputKind("", "training.run_file:read_run", "training.run_file:RunFile"),

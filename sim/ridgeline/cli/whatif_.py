@@ -8,10 +8,8 @@ from cyclopts import Parameter
 
 from ridgeline.cli.number_options import Count, Whole
 from ridgeline.cli.output import console, print_json
-from ridgeline.errors import ConfigError, RidgelineError
 
 if TYPE_CHECKING:
-    from ridgeline.report.result import Result
     from ridgeline.study.whatif import WhatIf
 
 _SHOWN = 8
@@ -60,11 +58,11 @@ def whatif_(
     json
         Print the answer as JSON.
     """
-    from ridgeline.study.whatif import read_scaling, what_if
+    from ridgeline.study.whatif import read_scaling, saved_step, what_if
 
     scalings = [read_scaling(text) for text in scale]
     if cluster is None:
-        step = _repeated(result, model, described_cluster, software)
+        step = saved_step(result, model, described_cluster, software)
     else:
         from ridgeline.study.point import Point
 
@@ -75,25 +73,6 @@ def whatif_(
         print_json(found.to_dict())
     else:
         _print(found)
-
-
-def _repeated(file: str, model: str | None, cluster: str | None, software: str | None) -> Result:
-    import json
-
-    from ridgeline.config import read_text
-    from ridgeline.study.repeat import repeat
-
-    if not file.endswith(".json"):
-        raise RidgelineError(
-            "whatif needs a result (JSON of ridgeline run --json), or a model and a cluster"
-        )
-    try:
-        saved = json.loads(read_text(file))
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"not JSON: {error.msg}", file=file, line=error.lineno) from error
-    if not isinstance(saved, dict):
-        raise ConfigError("expected the JSON of one result", file=file)
-    return repeat(saved, model=model, cluster=cluster, software=software, file=file)
 
 
 def _print(found: WhatIf) -> None:

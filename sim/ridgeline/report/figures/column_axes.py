@@ -82,6 +82,11 @@ class ColumnScale(NamedTuple):
             ) from error
 
 
+def si_unit(column: str) -> str:
+    """Return the SI unit of a column's numbers, as its name says it; "" of those without one."""
+    return f"{words(column.removesuffix('_per_s'))}/s" if _is_rate(column) else _ending(column)[1]
+
+
 def readable_unit(column: str, values: Sequence[float]) -> tuple[str, float]:
     """Return the unit in which the largest value of a column can be read, and its size in SI."""
     _, _, sizes = _ending(column)
@@ -107,7 +112,7 @@ def column_name(column: str) -> str:
 
 def si_label(column: str) -> str:
     """Return the name of a column whose values are drawn as they are, with its SI unit."""
-    unit = f"{words(column.removesuffix('_per_s'))}/s" if _is_rate(column) else _ending(column)[1]
+    unit = si_unit(column)
     return f"{column_name(column)} ({unit})" if unit else words(column)
 
 
