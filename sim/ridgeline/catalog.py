@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 
-from ridgeline.errors import ConfigError, nearest
+from ridgeline.errors import ConfigError, nearest, short
 from ridgeline.spelling import Spellings
 
 FOLDERS = {
@@ -57,6 +57,19 @@ def _exists(name: str) -> bool:
         return name != "" and Path(name).exists()
     except OSError:  # a word that is too long for a file
         return False
+
+
+def name_of(name: object, what: str) -> str:
+    """Return a name or a path as text.
+
+    Raises
+    ------
+    ConfigError
+        If it is neither.
+    """
+    if not isinstance(name, str | Path):
+        raise ConfigError(f"{what}: expected a name or a path, found {short(name)}")
+    return str(name)
 
 
 def find(kind: str, name: str) -> Path:

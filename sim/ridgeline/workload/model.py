@@ -159,7 +159,7 @@ def read_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = N
     ConfigError
         If there is no such network, or the file does not describe one; with file, line and field.
     """
-    path = catalog.find("models", str(name_or_path))
+    path = catalog.find("models", catalog.name_of(name_or_path, "model"))
     document = config.overridden(config.read_yaml(path), overrides or {})
     config.check_kind(document, "model")
     name = document.data["name"]
