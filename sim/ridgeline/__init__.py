@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from ridgeline.parallel.memory.liveness_profile import memory
     from ridgeline.parallel.plan.plan import Plan
     from ridgeline.plugins import load_plugin
+    from ridgeline.report.figures.slider import Slider
+    from ridgeline.report.figures.style import COLOURS, SERIES
     from ridgeline.report.result import Result
     from ridgeline.simulation import simulate
     from ridgeline.software import Stack, load_software
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
 # Where each public name lives, and how it is called there if otherwise; it is imported when it is
 # first used, so that `import ridgeline` stays quick.
 _HOME = {
+    "COLOURS": "report.figures.style",
     "Cluster": "hardware",
     "ComponentEstimate": "hardware.components",
     "ConfigError": "errors",
@@ -78,6 +81,7 @@ _HOME = {
     "Plan": "parallel.plan.plan",
     "Result": "report.result",
     "RidgelineError": "errors",
+    "SERIES": "report.figures.style",
     "Slider": "report.figures.slider",
     "Stack": "software",
     "Study": "study.design_study:DesignStudy",
@@ -128,6 +132,8 @@ _MODULES = ("register", "software")
 """Modules whose attributes are decorators of extension points, and the stacks that ship."""
 
 __all__ = [
+    "COLOURS",
+    "SERIES",
     "Cluster",
     "ComponentEstimate",
     "ConfigError",

@@ -56,6 +56,17 @@ class Shelf(Generic[T]):
                 raise
             raise AttributeError(str(error)) from error
 
+    def search(self, text: str) -> list[str]:
+        """Return the names that fit words and comparisons: ``rl.models.search("moe > 100B")``.
+
+        Raises
+        ------
+        ConfigError
+            If a comparison cannot be read; see `study.catalog_search.search_catalog`.
+        """
+        find = import_module("ridgeline.study.catalog_search").search_catalog
+        return list(dict.fromkeys(entry.name for entry in find(text, *self._kinds)))
+
     def __dir__(self) -> list[str]:
         return list(self._names)
 

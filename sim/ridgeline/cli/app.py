@@ -165,7 +165,8 @@ VERBS = {
         "ridgeline import-design docs/examples/designs/timeloop.yaml",
     ),
     "list": Verb(
-        "List the shipped models, machines and software stacks.", "ridgeline list devices"
+        "List the shipped models, machines and software stacks.",
+        'ridgeline list models --search "moe > 100B"',
     ),
     "show": Verb(
         "Show one model, machine or software stack, or the differences of two.",
@@ -184,6 +185,11 @@ for _name, _verb in VERBS.items():
         help=_verb.help,
         help_epilogue=f"Example: {_verb.example}",
     )
+
+
+app.register_install_completion_command(
+    help="Install completion of verbs, options and names for the shell in use (bash, zsh, fish)."
+)
 
 
 def verb(name: str, *, help: str, example: str) -> Callable[[Command], Command]:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from ridgeline.cli.names import DeviceOnly, completed
 from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
 from ridgeline.cli.software import OPTION, Software, one_stack
@@ -21,9 +22,11 @@ if TYPE_CHECKING:
 
 
 def roofline_(
-    device: str,
+    device: DeviceOnly,
     *,
-    model: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    model: Annotated[
+        tuple[str, ...], Parameter(consume_multiple=False, completer=completed("models"))
+    ] = (),
     gemm: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     format: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     by: Literal["op", "layer"] = "op",

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ridgeline.cli.assignments import assignments
+from ridgeline.cli.names import MachineIfAny, NetworkIfAny
 from ridgeline.cli.number_options import Count, Whole
 from ridgeline.cli.output import console, print_json, print_quantity, print_step, print_value
 from ridgeline.cli.searched import DeviceName, with_device
@@ -31,8 +32,8 @@ MISFIT_STATUS = 3
 
 
 def run_(  # noqa: PLR0915 - one statement an option
-    model: str | None = None,
-    cluster: str | None = None,
+    model: NetworkIfAny = None,
+    cluster: MachineIfAny = None,
     *,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
     devices: Count | None = None,

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from ridgeline import catalog
 from ridgeline.cli.field_rows import field_rows
+from ridgeline.cli.names import AnyName, AnyNameIfAny
 from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
 from ridgeline.config import read_yaml
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def show_(
-    name: str,
-    other: str | None = None,
+    name: AnyName,
+    other: AnyNameIfAny = None,
     *,
     batch: Whole = 1,
     capacity: str | None = None,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.names import completed
 from ridgeline.cli.output import console, rounded
 from ridgeline.errors import ConfigError
 from ridgeline.verbosity import is_quiet
@@ -22,6 +23,7 @@ Software = Annotated[
         help="Software stack: a name from `ridgeline list software`, or a file; by default the"
         " usual one of the machine or the network.",
         show_default=False,
+        completer=completed("software"),
     ),
 ]
 SoftwareOrAll = Annotated[
@@ -31,6 +33,7 @@ SoftwareOrAll = Annotated[
         " the step under every one that can run it; by default the usual one of the machine or"
         " the network.",
         show_default=False,
+        completer=completed("software"),
     ),
 ]
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.names import DeviceIfAny, Machine
 from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
 
@@ -15,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def topology_(
-    where: str,
+    where: Machine,
     *,
     devices: Whole | None = None,
     load: str | None = None,
     plot: str | None = None,
     bandwidth: str | None = None,
     latency: str | None = None,
-    device: str | None = None,
+    device: DeviceIfAny = None,
     output: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:

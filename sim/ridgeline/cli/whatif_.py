@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.names import MachineIfAny, Network
 from ridgeline.cli.number_options import Count, Whole
 from ridgeline.cli.output import console, print_json
 
@@ -16,8 +17,8 @@ _SHOWN = 8
 
 
 def whatif_(
-    result: str,
-    cluster: str | None = None,
+    result: Network,
+    cluster: MachineIfAny = None,
     *,
     scale: Annotated[tuple[str, ...], Parameter(consume_multiple=False)],
     plan: str = "",

@@ -144,14 +144,14 @@ class StudyRows(Sequence[Row]):
             places[_key(point, self.study.fields)] = at
         cells: dict[str, Any] = {}
         for row in self.rows:
-            at = places.get(_key(row, self.study.fields))
-            if at is None:
+            place = places.get(_key(row, self.study.fields))
+            if place is None:
                 raise RidgelineError(
                     "a row is of no point of this study: its table has no place for it"
                 )
             for name, value in row.items():
                 if name not in self.study.fields:
-                    cells.setdefault(name, np.full(shape, None, object))[at] = value
+                    cells.setdefault(name, np.full(shape, None, object))[place] = value
         names = [name for name, _ in axes]
         data = {
             name: (names, _typed(found), _units(si_unit(name))) for name, found in cells.items()
