@@ -98,7 +98,7 @@ def _parsed(text: str) -> tuple[list[tuple[str, str, float]], list[str]]:
     comparisons = []
     rest = text
     for match in _COMPARISON.finditer(text):
-        word, unit = match["field"] or "", match["unit"] or ""
+        word, unit = match["field"] or "", _unit(match["unit"] or "")
         field = word.lower()
         if field not in FIELDS:
             if near := get_close_matches(field, FIELDS, 1, _ALIKE):
@@ -114,6 +114,15 @@ def _parsed(text: str) -> tuple[list[tuple[str, str, float]], list[str]]:
             f"expected a comparison such as 'memory >= 80 GB', found {found!r}", field="--search"
         )
     return comparisons, rest.split()
+
+
+def _unit(text: str) -> str:
+    """Write a unit of bytes as units are: 80gb is 80 GB."""
+    prefixed = re.fullmatch(r"([kmgtp])(i?)b", text, re.IGNORECASE)
+    if prefixed is None:
+        return text
+    letter = prefixed[1].upper()
+    return f"{'k' if letter == 'K' and not prefixed[2] else letter}{prefixed[2].lower()}B"
 
 
 def _field_of(unit: str, comparison: str) -> str:
