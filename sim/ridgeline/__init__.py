@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         load_node,
     )
     from ridgeline.hardware.components import ComponentEstimate, component, scale_node
+    from ridgeline.html_report import report
     from ridgeline.input_files import load
     from ridgeline.kernels.fusion.schedule import fuse
     from ridgeline.kernels.single_op import conv, gemm
@@ -128,8 +129,8 @@ _HOME = {
     "whatif": "study.whatif",
 }
 
-_MODULES = ("register", "software")
-"""Modules whose attributes are decorators of extension points, and the stacks that ship."""
+_MODULES = ("register", "report", "software")
+"""Modules: decorators of extension points, the report (called), and the stacks that ship."""
 
 __all__ = [
     "COLOURS",
@@ -179,6 +180,7 @@ __all__ = [
     "pareto",
     "plan",
     "register",
+    "report",
     "reproduce",
     "roofline",
     "scale_node",

@@ -28,6 +28,7 @@ _VIEWS = {
     "draw": "ridgeline.report.figures.result:draw",
     "execution_text": "ridgeline.report.summary:execution_text",
     "held_memory": "ridgeline.report.figures.memory:held",
+    "html_report": "ridgeline.html_report:report",
     "ledger": "ridgeline.report.step_ledger:ledger",
     "manifest": "ridgeline.report.manifest:manifest",
     "run_study": "ridgeline.training.figure:run_study_figure",

@@ -8,7 +8,6 @@ One scenario is played by the engine; many, in a range, are replayed as longest 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ from ridgeline.parallel.lower import COLLECTIVE
 from ridgeline.report.critical_path import critical_path_s
 from ridgeline.report.result import Result
 from ridgeline.study.repeat import repeat
+from ridgeline.workload.trace.json_files import read_json
 
 MOST_POINTS = 1_000_000
 _LINK, _DEVICE = re.compile(r".*\(([^()]*)\)"), "device/"
@@ -150,10 +150,7 @@ def saved_step(
         raise RidgelineError(
             "whatif needs a result (JSON of ridgeline run --json), or a model and a cluster"
         )
-    try:
-        saved = json.loads(read_text(file))
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"not JSON: {error.msg}", file=file, line=error.lineno) from error
+    saved = read_json(read_text(file).encode(), file)
     if not isinstance(saved, dict):
         raise ConfigError("expected the JSON of one result", file=file)
     return repeat(saved, model=model, cluster=cluster, software=software, file=file)

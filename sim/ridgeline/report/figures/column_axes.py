@@ -82,11 +82,6 @@ class ColumnScale(NamedTuple):
             ) from error
 
 
-def si_unit(column: str) -> str:
-    """Return the SI unit of a column's numbers, as its name says it; "" of those without one."""
-    return f"{words(column.removesuffix('_per_s'))}/s" if _is_rate(column) else _ending(column)[1]
-
-
 def readable_unit(column: str, values: Sequence[float]) -> tuple[str, float]:
     """Return the unit in which the largest value of a column can be read, and its size in SI."""
     _, _, sizes = _ending(column)
@@ -110,9 +105,14 @@ def column_name(column: str) -> str:
     return words(" ".join(part.removesuffix(_ending(part)[0]) for part in parts))
 
 
+def si_unit(column: str) -> str:
+    """Return the SI unit that the last letters of a column say, or nothing."""
+    return _ending(column)[1]
+
+
 def si_label(column: str) -> str:
     """Return the name of a column whose values are drawn as they are, with its SI unit."""
-    unit = si_unit(column)
+    unit = f"{words(column.removesuffix('_per_s'))}/s" if _is_rate(column) else _ending(column)[1]
     return f"{column_name(column)} ({unit})" if unit else words(column)
 
 
