@@ -55,7 +55,9 @@ def test_a_name_that_leaves_something_open_lists_what_is_close(
     assert catalog.spelled(said, *kinds) is None
     with pytest.raises(rl.ConfigError) as refused:
         catalog.resolve(said, *kinds)
-    assert str(refused.value).endswith(f"is called {said!r}; close are {', '.join(listed)}")
+    message = str(refused.value)
+    assert message.endswith(f"? Close are {', '.join(listed)}")
+    assert any(f"is called {said!r}; did you mean {name!r}?" in message for name in listed)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +115,7 @@ def test_shelves_and_loaders_take_spellings() -> None:
     assert rl.models.resnet_50.name == rl.load("ResNet 50").name == "resnet50"
     assert rl.load_cluster("DGX H100").name == "dgx-h100"
     assert rl.load_software("Megatron Core").name == "megatron-core"
-    with pytest.raises(AttributeError, match="close are v100-pcie-16gb, v100-pcie-32gb"):
+    with pytest.raises(AttributeError, match="Close are v100-pcie-16gb, v100-pcie-32gb"):
         _ = rl.devices.v100
     assert not hasattr(rl.devices, "no_such_thing")
 
@@ -130,7 +132,7 @@ def test_the_command_line_says_what_a_name_was_taken_to_mean(
     assert all(line.startswith("ridgeline: read ") for line in said)
     assert any(line.endswith("nodes/dgx-h100.yaml") for line in said)
     assert execute(["show", "a100"]) == 2
-    assert "close are a100-100g-pod, " in capsys.readouterr().err
+    assert "Close are a100-100g-pod, " in capsys.readouterr().err
     assert execute(["show", "a100", "-q", "-v"]) == 2
     assert "exclude each other" in capsys.readouterr().err
 

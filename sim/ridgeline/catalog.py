@@ -174,7 +174,8 @@ def _close(name: str, kinds: tuple[str, ...], close: Sequence[str]) -> str:
     """Say which names are close to one that is none, or what else is called so."""
     if close:
         more = f" and {len(close) - _MOST_CLOSE} more" if len(close) > _MOST_CLOSE else ""
-        return f"; close are {', '.join(close[:_MOST_CLOSE])}{more}"
+        all_close = f" Close are {', '.join(close[:_MOST_CLOSE])}{more}"
+        return nearest(name, close, cutoff=0.0) + (all_close if len(close) > 1 else "")
     listed = [each for kind in kinds for each in names(kind)]
     if len(kinds) == len(FOLDERS):
         return f"{nearest(name, listed)} (see ridgeline list)"

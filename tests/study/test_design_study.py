@@ -99,7 +99,10 @@ class _Progress:
         ({"vary": {"plan.globl_batch": [1]}}, "did you mean 'global_batch'"),
         ({"vary": {"plan.global_batch": ["many"]}}, r"^vary.plan.global_batch.0: expected a whole"),
         ({"vary": {}}, "nothing is varied"),
-        ({"cluster": "a100"}, r"^cluster: no cluster, node or device is called 'a100'; close are"),
+        (
+            {"cluster": "a100"},
+            r"^cluster: no cluster, node or device is called 'a100'; did you mean 'a100-",
+        ),
         ({"model": rl.Plan(global_batch=1)}, r"^model: Input should be a valid string"),
         ({"where": ["plan.global_batch > 100"]}, r"^where: these conditions leave no point"),
         ({"columns": {"x": "no_such / 2"}}, r"^columns.x: "),
