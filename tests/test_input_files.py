@@ -67,7 +67,7 @@ def test_a_model_is_checked_by_its_family() -> None:
     [
         ("mlp", "Model"), ("tpu-v2", "Device"), ("dgx1-v100", "Node"), ("selene-a100", "Cluster"),
         ("nanogpt", "Stack"), ("horowitz-45nm", "EnergyTable"), ("imagenet", "DataSet"),
-        ("docs/examples/hbm.yaml", "Study"), ("docs/examples/jobs/two-jobs.yaml", "JobFile"),
+        ("docs/examples/hbm.yaml", "DesignStudy"), ("docs/examples/jobs/two-jobs.yaml", "JobFile"),
     ],
 )  # fmt: skip
 def test_one_loader_reads_any_kind(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:

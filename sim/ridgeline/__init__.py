@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from ridgeline.study.topology import topology
     from ridgeline.study.validate import validate
     from ridgeline.study.whatif import whatif
+    from ridgeline.training.run_study import train_over
     from ridgeline.training.train import train
     from ridgeline.workload.execution import Execution
     from ridgeline.workload.files import load_model
@@ -125,6 +126,7 @@ _HOME = {
     "trace": "workload.trace.torch_entry",
     "trace_numpy": "workload.trace.numpy_tracer",
     "train": "training.train",
+    "train_over": "training.run_study",
     "validate": "study.validate",
     "whatif": "study.whatif",
 }
@@ -193,6 +195,7 @@ __all__ = [
     "trace",
     "trace_numpy",
     "train",
+    "train_over",
     "validate",
     "whatif",
 ]

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import ridgeline as rl
-from ridgeline.study.study_progress import bar_html, study_progress
 from ridgeline.study.sweep import load_study, plain_rows, run_sweep
 
 GRID: dict[str, Any] = {
@@ -70,7 +69,7 @@ def test_processes_and_a_killed_run_give_the_same_rows(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("ridgeline.study.design_study.study_progress", lambda *_: _Progress(killed))
+        patched.setattr("ridgeline.study.design_study.progress_bar", lambda *_: _Progress(killed))
         with pytest.raises(KeyboardInterrupt):
             study.run(output=out)
     kept = (tmp_path / "rows.csv.partial.jsonl").read_text().splitlines()
@@ -192,15 +191,3 @@ def test_fields_varied_together_and_samples_share_a_dimension_and_gaps_are_nan()
         sample={"method": "sobol", "count": 4, "over": {"plan.global_batch": [8, 16, 32]}},
     )  # fmt: skip
     assert dict(drawn.run(progress=False).to_xarray().sizes) == {"sample": 4}
-
-
-def test_progress_says_what_is_done_and_how_long_the_rest_takes(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert bar_html("a<b", 30, 120, 10.0) == (
-        '<progress value="30" max="120"></progress> <span>a&lt;b: 30 of 120 points, 3.0 a second,'
-        " 30 s left</span>"
-    )
-    with study_progress("nobody looks", 2) as advance:
-        advance(2)
-    assert capsys.readouterr().out == ""

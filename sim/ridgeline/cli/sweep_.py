@@ -78,8 +78,8 @@ def sweep_(
     """
     from ridgeline.errors import ConfigError
     from ridgeline.report.files import check_writable
+    from ridgeline.report.progress import progress_bar
     from ridgeline.study.store import RowStore, working_file
-    from ridgeline.study.study_progress import study_progress
     from ridgeline.study.sweep import prepare, write_rows, writer_for
 
     if resume and restart:
@@ -98,7 +98,7 @@ def sweep_(
             if len(store) and not is_quiet():
                 print(f"ridgeline: {len(store)} points are in {place} already", file=sys.stderr)
             try:
-                with study_progress(sweep.study.name, sweep.size) as advance:
+                with progress_bar(sweep.study.name, sweep.size) as advance:
                     sweep.run(store, processes, cluster_address, advance)
             except KeyboardInterrupt:
                 kept = "" if output is None else f"; {len(store)} points are kept in {place}"

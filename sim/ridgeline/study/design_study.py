@@ -12,9 +12,9 @@ from ridgeline.config import Document, parse_yaml, read_yaml
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.files import check_writable
+from ridgeline.report.progress import progress_bar
 from ridgeline.study.store import RowStore, working_file
 from ridgeline.study.study_file import Scalar, Study
-from ridgeline.study.study_progress import study_progress
 from ridgeline.study.study_rows import StudyRows
 from ridgeline.study.sweep import prepare, write_rows, writer_for
 
@@ -167,7 +167,7 @@ class DesignStudy:
             place = working_file(output if output is not None else Path(folder) / "rows")
             with RowStore(place, restart=resume is False) as store:
                 if progress:
-                    with study_progress(self.name, self.size) as advance:
+                    with progress_bar(self.name, self.size) as advance:
                         self._sweep.run(store, processes, cluster, advance)
                 else:
                     self._sweep.run(store, processes, cluster)
