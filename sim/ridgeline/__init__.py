@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ridgeline.study.generation.generate import EngineOptions, generate
     from ridgeline.study.import_design import import_design
     from ridgeline.study.jobs.neighbours import simulate_jobs
+    from ridgeline.study.lint import lint
     from ridgeline.study.sweep import load_rows, load_study, run_sweep
     from ridgeline.training.train import train
     from ridgeline.workload.execution import Execution
@@ -79,6 +80,7 @@ _HOME = {
     "fuse": "kernels.fusion.schedule",
     "gemm": "kernels.single_op",
     "gemm_cycles": "kernels.systolic.gemm",
+    "lint": "study.lint",
     "generate": "study.generation.generate",
     "import_design": "study.import_design",
     "load": "input_files",
@@ -134,6 +136,7 @@ __all__ = [
     "gemm_cycles",
     "generate",
     "import_design",
+    "lint",
     "load",
     "load_cluster",
     "load_device",

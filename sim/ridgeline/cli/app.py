@@ -82,6 +82,10 @@ VERBS = {
         "Print the Pareto front of the rows of a sweep.",
         "ridgeline pareto docs/examples/hbm.csv --min step_time_s,energy_j.total",
     ),
+    "lint": Verb(
+        "Check results, comparisons, studies, tables and figures for ways to mislead.",
+        "ridgeline lint docs/examples/hbm.yaml docs/examples/hbm.csv",
+    ),
     "plot": Verb(
         "Draw a figure of a sweep or of validation rows.",
         "ridgeline plot pareto docs/examples/hbm.csv --x mfu --y energy_j.total --out front.png",
