@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ridgeline.report.result import Result
     from ridgeline.simulation import simulate
     from ridgeline.software import Stack, load_software
+    from ridgeline.study.compare import compare
     from ridgeline.study.generation.generate import EngineOptions, generate
     from ridgeline.study.import_design import import_design
     from ridgeline.study.jobs.neighbours import simulate_jobs
@@ -72,6 +73,7 @@ _HOME = {
     "Stack": "software",
     "clusters": "catalog_attrs",
     "collective": "network.collectives",
+    "compare": "study.compare",
     "component": "hardware.components",
     "components": "catalog_attrs",
     "conv": "kernels.single_op",
@@ -126,6 +128,7 @@ __all__ = [
     "__version__",
     "clusters",
     "collective",
+    "compare",
     "component",
     "components",
     "conv",

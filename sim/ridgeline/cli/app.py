@@ -82,6 +82,11 @@ VERBS = {
         "Print the Pareto front of the rows of a sweep.",
         "ridgeline pareto docs/examples/hbm.csv --min step_time_s,energy_j.total",
     ),
+    "compare": Verb(
+        "Compare steps by every normalisation, with the range of each ratio.",
+        'ridgeline compare "resnet18 v100-sxm2-16gb --batch 64"'
+        ' "resnet18 a100-sxm4-40gb --batch 64"',
+    ),
     "lint": Verb(
         "Check results, comparisons, studies, tables and figures for ways to mislead.",
         "ridgeline lint docs/examples/hbm.yaml docs/examples/hbm.csv",
