@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ridgeline.study.jobs.neighbours import simulate_jobs
     from ridgeline.study.lint import lint
     from ridgeline.study.sweep import load_rows, load_study, run_sweep
+    from ridgeline.study.verify import verify
     from ridgeline.training.train import train
     from ridgeline.workload.execution import Execution
     from ridgeline.workload.files import load_model
@@ -105,6 +106,7 @@ _HOME = {
     "trace": "workload.trace.torch_entry",
     "trace_numpy": "workload.trace.numpy_tracer",
     "train": "training.train",
+    "verify": "study.verify",
 }
 
 _MODULES = ("register", "software")
@@ -162,6 +164,7 @@ __all__ = [
     "trace",
     "trace_numpy",
     "train",
+    "verify",
 ]
 
 

@@ -91,6 +91,10 @@ VERBS = {
         "Check results, comparisons, studies, tables and figures for ways to mislead.",
         "ridgeline lint docs/examples/hbm.yaml docs/examples/hbm.csv",
     ),
+    "verify": Verb(
+        "Repeat what a result, figure, table or report says of itself, and compare.",
+        "ridgeline verify docs/examples/honesty/result.json",
+    ),
     "plot": Verb(
         "Draw a figure of a sweep or of validation rows.",
         "ridgeline plot pareto docs/examples/hbm.csv --x mfu --y energy_j.total --out front.png",

@@ -1,4 +1,4 @@
-"""``ridgeline compare``: steps side by side, by every normalisation, with what may be said of it."""
+"""``ridgeline compare``: steps by every normalisation, with what may be said of them."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def compare_(
     ----------
     sides
         Each a result (JSON of ``ridgeline run --json``, simulated again), a row of a sweep
-        (rows.csv:3), a point of a study (study.yaml:3), or in quotes what follows ``ridgeline run``:
-        "resnet50 dgx1-v100 --plan data=8 --batch 2048".
+        (rows.csv:3), a point of a study (study.yaml:3), or in quotes what follows ``ridgeline
+        run``: "resnet50 dgx1-v100 --plan data=8 --batch 2048".
     claim
         Words that go with the comparison; they are checked with it.
     epochs

@@ -1,4 +1,4 @@
-"""``compare``: two or more steps side by side, by every normalisation, with what may be said of it."""
+"""``compare``: steps side by side, by every normalisation, with what may be said of them."""
 
 from __future__ import annotations
 
@@ -55,8 +55,8 @@ class Side:
     name
         What it is, in words.
     numbers
-        Time, throughput and energy of a step, devices, batch, and all of `NORMALISATIONS`; None where
-        the description of the machine does not say.
+        Time, throughput and energy of a step, devices, and all of `NORMALISATIONS`; None where the
+        description of the machine does not say.
     result
         None of a row of a table, which has numbers alone.
     facts
@@ -219,9 +219,9 @@ def compare(
     Parameters
     ----------
     sides
-        Each a `Result`; the JSON of one (``ridgeline run --json``), which is simulated again; a row of
-        a sweep, ``rows.csv:3`` counted from 1; a point of a study, ``study.yaml:3``; or the words that
-        follow ``ridgeline run``: "resnet50 dgx1-v100 --plan data=8 --batch 2048".
+        Each a `Result`; the JSON of one (``ridgeline run --json``), which is simulated again; a row
+        of a sweep, ``rows.csv:3`` counted from 1; a point of a study, ``study.yaml:3``; or the
+        words that follow ``ridgeline run``: "resnet50 dgx1-v100 --plan data=8 --batch 2048".
     claim
         Words that go with the comparison; they are checked with it.
     epochs
@@ -318,7 +318,9 @@ def point_of(text: str) -> Point:
     more: dict[str, Any] = {"precision": given.get("precision")}
     if "global_batch" in given:
         if not given["global_batch"].replace("_", "").isdigit():
-            raise ConfigError(f"{text!r}: --batch is a whole number, found {given['global_batch']!r}")
+            raise ConfigError(
+                f"{text!r}: --batch is a whole number, found {given['global_batch']!r}"
+            )
         more["global_batch"] = int(given["global_batch"])
     return Point.parse(
         named[0], named[1], given.get("plan", ""), more, overrides, given.get("software", "")
@@ -348,14 +350,18 @@ def _of_row(label: str, file: str, row: int, study: str | Path | None) -> Side:
         raise ConfigError(f"no point of it has the values of row {row} of {file}", file=str(study))
     if found.get("error"):
         raise ConfigError(f"row {row} has no result: {found['error']}", file=file)
-    missing = [k for k in ("step_time_s", "samples_per_s", "energy_j.total", "devices") if not found.get(k)]
+    missing = [
+        k for k in ("step_time_s", "samples_per_s", "energy_j.total", "devices") if not found.get(k)
+    ]
     if missing:
-        raise ConfigError(f"row {row} has no column {missing[0]}, as rows of a sweep have", file=file)
+        raise ConfigError(
+            f"row {row} has no column {missing[0]}, as rows of a sweep have", file=file
+        )
     numbers = _normalised(
         float(found["step_time_s"]), float(found["samples_per_s"]), float(found["energy_j.total"]),
         int(found["devices"]), found.get("area_mm2"), found.get("price_usd"),
     )  # fmt: skip
-    varied = {k: v for k, v in list(found.items())[: list(found).index("step_time_s")]}
+    varied = dict(list(found.items())[: list(found).index("step_time_s")])
     words = ", ".join(f"{k.rpartition('.')[2]} {v}" for k, v in varied.items())
     facts = {"row": f"{file}:{row}", **varied, "accuracy_note": UNMODELLED}
     return Side(label, f"{file}, row {row}: {words}", numbers, None, facts)
@@ -457,9 +463,7 @@ def _accuracy(side: Side, baseline: Side, epochs: tuple[float, float] | None) ->
     ]
     if differing:
         return f"{UNMODELLED}; it may differ: {', '.join(differing)} differ"
-    return (
-        f"{UNMODELLED}; network, batch, format and optimizer are equal, so that both train alike"
-    )
+    return f"{UNMODELLED}; network, batch, format and optimizer are equal, so that both train alike"
 
 
 def _training(value: Any) -> Any:

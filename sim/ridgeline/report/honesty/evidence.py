@@ -173,8 +173,8 @@ def statement(name: str, value: Any) -> Statement:
 
 _UNSTATED = frozenset({
     "", "none", "null", "n/a", "na", "nan", "unknown", "unstated", "not reported", "not stated",
-    "?", "-", "unreported", "not given", "undefined", "unspecified", "not specified", "missing", "tbd",
-    "not disclosed", "undisclosed",
+    "?", "-", "unreported", "not given", "undefined", "unspecified", "not specified", "missing",
+    "tbd", "not disclosed", "undisclosed",
 })  # fmt: skip
 _TRUE = frozenset({"true", "yes", "y", "on", "included", "shown", "drawn", "present", "1"})
 _FALSE = frozenset({

@@ -61,8 +61,8 @@ _SAME: Mapping[str, str] = MappingProxyType({
     "rel": "relative", "ratio": "ratio", "sims": "simulated", "simulation": "simulated",
     "sim": "simulated", "cfg": "option", "hw": "hardware", "sku": "hardware", "err": "error",
     "tput": "throughput", "repetition": "run", "repeat": "run", "replicate": "run",
-    "repeats": "run", "ngpu": "gpu", "ngpus": "gpu", "nproc": "process", "nprocs": "process", "lat": "latency",
-    "sota": "sota", "flop": "flops", "tflop": "tflops", "gflop": "gflops", "pflop": "pflops",
+    "repeats": "run", "ngpu": "gpu", "ngpus": "gpu", "nproc": "process", "nprocs": "process",
+    "lat": "latency", "flop": "flops", "tflop": "tflops", "gflop": "gflops", "pflop": "pflops",
     "eflop": "eflops", "crit": "criterion",
 })  # fmt: skip
 

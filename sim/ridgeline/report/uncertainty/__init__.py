@@ -156,13 +156,13 @@ class ParameterDraws:
         self._rng, self.n = rng, n
         self._drawn: dict[str, Floats] = {}
 
-    def whole(self, name: str, sd: float, whose: str) -> Floats:  # noqa: ARG002 - see the class
+    def whole(self, name: str, sd: float, whose: str) -> Floats:
         """Return the factor of a parameter that much depends on."""
         if name not in self._drawn:
             self._drawn[name] = self._rng.standard_normal(self.n)
         return np.exp(sd * self._drawn[name])
 
-    def own(self, sd: float, whose: str, like: str = "") -> Floats:  # noqa: ARG002 - see the class
+    def own(self, sd: float, whose: str, like: str = "") -> Floats:
         """Return a factor that belongs to one cost row alone; `like`: at any batch."""
         return np.exp(sd * self._rng.standard_normal(self.n))
 
@@ -208,7 +208,9 @@ def _op_ratio(cost: OpCost, op: Op | None, device: Device, draws: ParameterDraws
     return ratio
 
 
-def _arithmetic(op: Op, engine_format: str, device: Device, draws: ParameterDraws) -> Floats | float:
+def _arithmetic(
+    op: Op, engine_format: str, device: Device, draws: ParameterDraws
+) -> Floats | float:
     """Return how much longer the arithmetic of a contraction may take."""
     engine, _, format_ = engine_format.rpartition(".")
     row = achievable_share(op, device, engine, format_)

@@ -2,9 +2,9 @@
 
 Both are replayed under the same draws. A parameter is one for both where it is the same thing: the
 memory of one device, the kernels that were measured on one device, the links of one cluster, the
-launches of one program, the prices of one energy table; those of different machines are drawn apart.
-Kernels of equal shape on one device have the same scatter, and convolutions that differ in their
-batch alone nearly the same (`BATCH_CORRELATION`). The error of the model beyond its
+launches of one program, the prices of one energy table; those of different machines are drawn
+apart. Kernels of equal shape on one device have the same scatter, and convolutions that differ in
+their batch alone nearly the same (`BATCH_CORRELATION`). The error of the model beyond its
 parameters is one for both where the step is of the same kind, under the same family of software, on
 the same device; otherwise the errors are independent, which is the wider of the two.
 """
@@ -41,12 +41,12 @@ class SharedDraws(ParameterDraws):
 
     Parameters
     ----------
-    side
-        Of a comparison: what belongs to nobody by name is drawn for each side apart.
+    step
+        Number of the step: what belongs to nobody by name is drawn for each step apart.
     """
 
-    def __init__(self, seed: int, n: int, side: int) -> None:
-        super().__init__(np.random.Generator(np.random.PCG64([seed, 2, side])), n)
+    def __init__(self, seed: int, n: int, step: int) -> None:
+        super().__init__(np.random.Generator(np.random.PCG64([seed, 2, step])), n)
         self._seed = seed
 
     def whole(self, name: str, sd: float, whose: str) -> Floats:
@@ -145,8 +145,9 @@ def _draws(
     found = []
     for k, (side, error) in enumerate(zip(sides, errors, strict=True)):
         own_seed = seed if shared else seed + 1 + k
-        drawn = sample(side, draws=SharedDraws(own_seed, n, k))
-        stream = [seed, 4] if model_shared else [seed, 4, k + 1]
+        step = int(side.manifest["hash"], 16)
+        drawn = sample(side, draws=SharedDraws(own_seed, n, step))
+        stream = [seed, 4] if model_shared else [own_seed, 4, step]
         generator = np.random.Generator(np.random.PCG64(stream))
         shares = (np.arange(_MODEL_DRAWS) + 0.5) / _MODEL_DRAWS
         slower = np.exp(error.draws(generator.permutation(shares)))
