@@ -101,6 +101,7 @@ def _draw(
     from ridgeline.report.figures.rows import ROW_FIGURES
     from ridgeline.study.repeat import repeat
     from ridgeline.study.row_plots import draw_rows
+    from ridgeline.study.row_values import flat_rows
     from ridgeline.study.scaling_figures import KINDS, draw
 
     if kind == TOPOLOGY and not file.endswith(".json"):
@@ -115,7 +116,7 @@ def _draw(
     known = (*FIGURES, *KINDS, TOPOLOGY, OP_GANTT)
     if kind in FIGURES and kind not in ROW_FIGURES:
         raise ConfigError(f"a {kind} is of one result, JSON of ridgeline run --json", file=file)
-    return draw_rows(kind, _rows(read, file), file, axes, by, known)
+    return draw_rows(kind, flat_rows(read, file), file, axes, by, known)
 
 
 def _of_op(kind: str, read: Any, file: str, tiles: int | None) -> Axes:
@@ -150,28 +151,3 @@ def _read(file: str) -> Any:
     if not file.endswith(".json"):
         return plain_rows(file)
     return read_json(read_text(file, limit=2**28).encode(), file)
-
-
-def _rows(read: Any, file: str) -> list[dict[str, Any]]:
-    """Return rows: one result, a list of rows, or those of a validation."""
-    from ridgeline.errors import ConfigError
-
-    if isinstance(read, dict) and isinstance(read.get("rows"), list):
-        read = read["rows"]
-    rows = read if isinstance(read, list) else [read]
-    if not all(isinstance(row, dict) for row in rows):
-        raise ConfigError("expected a result, or a list of rows", file=file)
-    return [_flat(row) for row in rows]
-
-
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a result as one row, with the names of ``Result.to_row``."""
-    flat: dict[str, Any] = {}
-    for name, value in row.items():
-        if name == "manifest" and isinstance(value, dict):
-            flat["manifest_hash"] = value.get("hash")
-        elif isinstance(value, dict):
-            flat |= {f"{name}.{part}": number for part, number in value.items()}
-        else:
-            flat[name] = value
-    return flat
