@@ -93,7 +93,7 @@ VERBS = {
     ),
     "verify": Verb(
         "Repeat what a result, figure, table or report says of itself, and compare.",
-        "ridgeline verify docs/examples/honesty/result.json",
+        "ridgeline verify docs/examples/honesty/product.json",
     ),
     "plot": Verb(
         "Draw a figure of a sweep or of validation rows.",

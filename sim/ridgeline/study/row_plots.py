@@ -14,7 +14,7 @@ from ridgeline.study.ranking import candidates, pareto
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-Row = Mapping[str, Any]
+Row = dict[str, Any]
 
 
 def draw_rows(

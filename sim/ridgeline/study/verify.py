@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -45,7 +45,7 @@ class Difference:
         """Relative difference; infinite where the two are no numbers."""
         if _is_number(self.saved) and _is_number(self.found):
             scale = max(abs(self.saved), abs(self.found), _TINY)
-            return abs(self.saved - self.found) / scale
+            return float(abs(self.saved - self.found) / scale)
         return math.inf
 
     def __str__(self) -> str:
@@ -163,10 +163,10 @@ def verify(
                 "cannot be repeated",
                 reason="rows do not say their study (give --study)",
             )
-        return _finished(name, "rows", lambda: _rows(Path(path), study), tolerance)
+        return _finished(name, "rows", lambda: _rows(plain_rows(path), study), tolerance)
     if suffix in {".html", ".htm"}:
         page = read_text(path, limit=_MAX_BYTES)
-        return _finished(name, "report", lambda: _report(page, name, described), tolerance)
+        return _finished(name, "report", lambda: _report(page, name, study, described), tolerance)
     if suffix != ".json":
         raise ConfigError("allowed are .json, .svg, .png, .csv, .parquet and .html", file=name)
     saved = read_json(read_text(path, limit=_MAX_BYTES).encode(), name)
@@ -319,9 +319,8 @@ def _op(saved: Mapping[str, Any]) -> Iterator[_Pair]:
         yield key, value, found.get(key)
 
 
-def _rows(path: Path, study: str | Path) -> Iterator[_Pair]:
+def _rows(rows: Sequence[Mapping[str, Any]], study: str | Path) -> Iterator[_Pair]:
     """Simulate every point of a study again, and compare the rows in their order."""
-    rows = plain_rows(path)
     found = run_sweep(load_study(study))
     yield "rows", len(rows), len(found)
     for i, (row, now) in enumerate(zip(rows, found, strict=False), 1):
@@ -413,7 +412,7 @@ def _figure_of_rows(
     drawn = draw_rows(asked["kind"], plain_rows(file), str(file), axes, asked.get("by"))
     yield from _drawn_again(record, drawn)
     if study is not None:
-        yield from _rows(file, study)
+        yield from _rows(plain_rows(file), study)
 
 
 _DRAWN = {
@@ -424,8 +423,10 @@ _DRAWN = {
 }
 
 
-def _report(text: str, name: str, described: Mapping[str, Any]) -> Iterator[_Pair]:
-    """Repeat every result whose JSON stands in a report."""
+def _report(
+    text: str, name: str, study: str | Path | None, described: Mapping[str, Any]
+) -> Iterator[_Pair]:
+    """Repeat the results whose JSON stands in a report, and its rows with their study."""
     blocks = re.findall(
         r"<script[^>]*type=[\"']?application/json[\"']?[^>]*>(.*?)</script>", text, flags=re.DOTALL
     )
@@ -436,6 +437,14 @@ def _report(text: str, name: str, described: Mapping[str, Any]) -> Iterator[_Pai
             data = json.loads(block)
         except ValueError:
             continue
+        if isinstance(data, Mapping) and data.get("kind") == "rows" and "digest" in data:
+            raise _CannotRepeatError(f"it is of rows: verify {data.get('file')} with its --study")
+        rows = data.get("rows") if isinstance(data, Mapping) else None
+        if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
+            if study is None:
+                raise _CannotRepeatError("its rows do not say their study (give --study)")
+            count += 1
+            yield from _rows(rows, study)
         for place, saved in _results_in(data, f"data {i}"):
             key = str(saved["manifest"].get("hash"))
             if key in seen:
