@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from ridgeline.study.lint import lint
     from ridgeline.study.sweep import load_rows, load_study, run_sweep
     from ridgeline.study.verify import verify
+    from ridgeline.training.run_study import train_over
     from ridgeline.training.train import train
     from ridgeline.workload.execution import Execution
     from ridgeline.workload.files import load_model
@@ -107,6 +108,7 @@ _HOME = {
     "trace": "workload.trace.torch_entry",
     "trace_numpy": "workload.trace.numpy_tracer",
     "train": "training.train",
+    "train_over": "training.run_study",
     "verify": "study.verify",
 }
 
@@ -166,6 +168,7 @@ __all__ = [
     "trace",
     "trace_numpy",
     "train",
+    "train_over",
     "verify",
 ]
 
