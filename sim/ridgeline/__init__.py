@@ -45,10 +45,12 @@ if TYPE_CHECKING:
     from ridgeline.simulation import simulate
     from ridgeline.software import Stack, load_software
     from ridgeline.study.calibrate.this_machine import calibrate
+    from ridgeline.study.compare import compare
     from ridgeline.study.design_study import DesignStudy as Study
     from ridgeline.study.generation.generate import EngineOptions, generate
     from ridgeline.study.import_design import import_design
     from ridgeline.study.jobs.neighbours import simulate_jobs
+    from ridgeline.study.lint import lint
     from ridgeline.study.parts.parts_result import simulate_parts
     from ridgeline.study.planner.best_plan import plan
     from ridgeline.study.reproduce import reproduce
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from ridgeline.study.tables import pareto, top
     from ridgeline.study.topology import topology
     from ridgeline.study.validate import validate
+    from ridgeline.study.verify import verify
     from ridgeline.study.whatif import whatif
     from ridgeline.training.run_study import train_over
     from ridgeline.training.train import train
@@ -92,6 +95,7 @@ _HOME = {
     "calibrate": "study.calibrate.this_machine",
     "clusters": "catalog_attrs",
     "collective": "network.collectives",
+    "compare": "study.compare",
     "component": "hardware.components",
     "components": "catalog_attrs",
     "conv": "kernels.single_op",
@@ -100,6 +104,7 @@ _HOME = {
     "fuse": "kernels.fusion.schedule",
     "gemm": "kernels.single_op",
     "gemm_cycles": "kernels.systolic.gemm",
+    "lint": "study.lint",
     "generate": "study.generation.generate",
     "import_design": "study.import_design",
     "load": "input_files",
@@ -130,6 +135,7 @@ _HOME = {
     "train": "training.train",
     "train_over": "training.run_study",
     "validate": "study.validate",
+    "verify": "study.verify",
     "whatif": "study.whatif",
 }
 
@@ -159,6 +165,7 @@ __all__ = [
     "calibrate",
     "clusters",
     "collective",
+    "compare",
     "component",
     "components",
     "conv",
@@ -169,6 +176,7 @@ __all__ = [
     "gemm_cycles",
     "generate",
     "import_design",
+    "lint",
     "load",
     "load_cluster",
     "load_device",
@@ -200,6 +208,7 @@ __all__ = [
     "train",
     "train_over",
     "validate",
+    "verify",
     "whatif",
 ]
 

@@ -88,6 +88,19 @@ VERBS = {
         "Print the Pareto front of the rows of a sweep.",
         "ridgeline pareto docs/examples/hbm.csv --min step_time_s,energy_j.total",
     ),
+    "compare": Verb(
+        "Compare steps by every normalisation, with the range of each ratio.",
+        'ridgeline compare "resnet18 v100-sxm2-16gb --batch 64"'
+        ' "resnet18 a100-sxm4-40gb --batch 64"',
+    ),
+    "lint": Verb(
+        "Check results, comparisons, studies, tables and figures for ways to mislead.",
+        "ridgeline lint docs/examples/hbm.yaml docs/examples/hbm.csv",
+    ),
+    "verify": Verb(
+        "Repeat what a result, figure, table or report says of itself, and compare.",
+        "ridgeline verify docs/examples/honesty/product.json",
+    ),
     "plot": Verb(
         "Draw a figure of a sweep or of validation rows.",
         "ridgeline plot pareto docs/examples/hbm.csv --x mfu --y energy_j.total --out front.png",

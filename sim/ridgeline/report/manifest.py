@@ -127,6 +127,11 @@ def manifest(details: Details) -> dict[str, Any]:
             *fusion_notes(lowered, plan.stack.kernels.fused_layers),
         ],
         **({} if feed is None else {"input": feed.manifest()}),
+        **(
+            {}
+            if details.most_micro_batches is None
+            else {"most_micro_batches": details.most_micro_batches}
+        ),
         **({"plugins": plugins} if (plugins := dict(loaded_plugins())) else {}),
     }
     spelled = {"spelled": dict(details.spelled)} if details.spelled else {}  # of no consequence

@@ -40,6 +40,8 @@ class Details:
     feed: InputPipeline | None = None
     chosen_by: str = "you"
     """Who chose the software stack (`plan.stack_choice`)."""
+    most_micro_batches: int | None = None
+    """Micro-batches that were played of a step with more; None: all."""
     spelled: Mapping[str, str] = field(default_factory=dict)
     """Names that were given and not those of the catalogue, and which they were taken to mean."""
 
