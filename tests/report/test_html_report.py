@@ -24,7 +24,7 @@ from ridgeline.report.html_page.document import MOST_BYTES, Report
 from ridgeline.report.html_page.packed import packed, smallest
 from ridgeline.report.html_page.result_page import largest_of_stretches
 from ridgeline.report.html_page.rows_page import front_size, rows_report
-from ridgeline.report.html_page.section import DataColumn, DataTable, Section, script_json
+from ridgeline.report.html_page.section import DataColumn, DataTable, ReportSection, script_json
 from ridgeline.report.result import Result
 from ridgeline.study.ranking import pareto
 
@@ -269,7 +269,7 @@ def test_curves_keep_their_largest_values() -> None:
 def test_a_report_is_never_larger_than_a_browser_takes() -> None:
     table = DataTable("t", [DataColumn("a", "a", ["x" * MOST_BYTES])])
     with pytest.raises(RidgelineError, match="at most 15 MB"):
-        Report("t", "", "", [Section("s", "S", table=table)], {}).to_html()
+        Report("t", "", "", [ReportSection("s", "S", table=table)], {}).to_html()
 
 
 @pytest.mark.parametrize(

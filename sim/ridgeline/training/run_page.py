@@ -10,7 +10,7 @@ from ridgeline.errors import ConfigError
 from ridgeline.report.figures.column_axes import column_name
 from ridgeline.report.figures.style import FAINT, SERIES, percent
 from ridgeline.report.html_page.document import Report
-from ridgeline.report.html_page.section import DataColumn, DataTable, Section, stacked_bar
+from ridgeline.report.html_page.section import DataColumn, DataTable, ReportSection, stacked_bar
 from ridgeline.training import goodput
 from ridgeline.training.figure import binned
 from ridgeline.training.training_result import TrainingResult
@@ -50,7 +50,7 @@ def run_report(run: TrainingResult | Mapping[str, Any], command: str = "") -> Re
     """
     given = run.to_dict() if isinstance(run, TrainingResult) else run
     try:
-        sections: list[Section | None] = [_headline(given, command), _time(given, command)]
+        sections: list[ReportSection | None] = [_headline(given, command), _time(given, command)]
         if isinstance(run, TrainingResult):
             sections.insert(1, _timeline(run, command))
         sections += [_outcomes(given, command), _failures(given)]
@@ -68,7 +68,7 @@ def run_report(run: TrainingResult | Mapping[str, Any], command: str = "") -> Re
     )
 
 
-def _headline(given: Mapping[str, Any], command: str) -> Section:
+def _headline(given: Mapping[str, Any], command: str) -> ReportSection:
     cells = []
     for name, (label, units) in _SHOWN.items():
         spread = given[name]
@@ -87,7 +87,7 @@ def _headline(given: Mapping[str, Any], command: str) -> Section:
     tuning = ""
     if given["tuning_runs"]:
         tuning = f" With {given['tuning_runs']} tuning runs, totals are so many times more."
-    return Section(
+    return ReportSection(
         "headline",
         "Headline",
         f"{given['steps']:,} steps of {show(given['step_time_s'], 's', 4)}, "
@@ -97,7 +97,7 @@ def _headline(given: Mapping[str, Any], command: str) -> Section:
     )
 
 
-def _time(given: Mapping[str, Any], command: str) -> Section:
+def _time(given: Mapping[str, Any], command: str) -> ReportSection:
     parts = {name: value for name, value in given["time_s"].items() if value > 0}
     total_s = sum(parts.values())
     said = ", ".join(f"{name} {percent(value / total_s)}" for name, value in parts.items())
@@ -107,7 +107,7 @@ def _time(given: Mapping[str, Any], command: str) -> Section:
         DataColumn("mean_time_s", "mean time", [float(given["time_s"][n]) for n in names]),
         DataColumn("share", "share", [given["time_s"][n] / total_s for n in names]),
     ]
-    return Section(
+    return ReportSection(
         "time",
         "Where the time goes",
         f"Mean over the seeds: {said}.",
@@ -118,7 +118,7 @@ def _time(given: Mapping[str, Any], command: str) -> Section:
     )
 
 
-def _timeline(run: TrainingResult, command: str) -> Section:
+def _timeline(run: TrainingResult, command: str) -> ReportSection:
     edges, shares = binned(run)
     shown = {name: values for name, values in shares.items() if values.max() > 0}
     below = 0.0 * edges[:-1]
@@ -141,7 +141,7 @@ def _timeline(run: TrainingResult, command: str) -> Section:
         *(DataColumn(name, name, values.tolist()) for name, values in shown.items()),
     ]
     first = run.outcomes[0]
-    return Section(
+    return ReportSection(
         "timeline",
         "The run over time",
         f"Share of each stretch that the job of seed {first.seed} spends on what. Work that a "
@@ -159,7 +159,7 @@ def _timeline(run: TrainingResult, command: str) -> Section:
     )
 
 
-def _outcomes(given: Mapping[str, Any], command: str) -> Section:
+def _outcomes(given: Mapping[str, Any], command: str) -> ReportSection:
     outcomes = given["outcomes"]
     prints = [one["footprint"] for one in outcomes]
     columns = [
@@ -174,7 +174,7 @@ def _outcomes(given: Mapping[str, Any], command: str) -> Section:
             if all(isinstance(one[name], int | float | None) for one in prints)
         ),
     ]
-    return Section(
+    return ReportSection(
         "outcomes",
         "Energy, cost and carbon by seed",
         "Each seed is a run with other chances.",
@@ -184,7 +184,7 @@ def _outcomes(given: Mapping[str, Any], command: str) -> Section:
     )
 
 
-def _failures(given: Mapping[str, Any]) -> Section | None:
+def _failures(given: Mapping[str, Any]) -> ReportSection | None:
     struck = {name: count for name, count in given["failures"].items() if count}
     if not struck:
         return None
@@ -192,7 +192,7 @@ def _failures(given: Mapping[str, Any]) -> Section | None:
         DataColumn("cause", "cause", list(struck)),
         DataColumn("mean_count", "failures a run, mean", list(struck.values())),
     ]
-    return Section(
+    return ReportSection(
         "failures",
         "Failures",
         f"{sum(struck.values()):.4g} a run in the mean over the seeds.",

@@ -8,7 +8,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 
 from ridgeline.errors import RidgelineError
-from ridgeline.report.html_page.section import Section, script_json, section_html
+from ridgeline.report.html_page.section import ReportSection, script_json, section_html
 
 MOST_BYTES = 15_000_000
 """A report is never larger."""
@@ -30,7 +30,7 @@ class Report(NamedTuple):
     title: str
     subtitle: str
     stamp: str
-    sections: Sequence[Section]
+    sections: Sequence[ReportSection]
     record: Mapping[str, Any]
 
     def to_html(self) -> str:

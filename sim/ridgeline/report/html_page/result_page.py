@@ -18,7 +18,7 @@ from ridgeline.report.figures.links import loads
 from ridgeline.report.figures.roofline import points
 from ridgeline.report.figures.style import COLOURS, DUST, SERIES, percent, stamp_text, words
 from ridgeline.report.html_page.document import Report
-from ridgeline.report.html_page.section import DataColumn, DataTable, Section, stacked_bar
+from ridgeline.report.html_page.section import DataColumn, DataTable, ReportSection, stacked_bar
 from ridgeline.report.html_page.timeline_figure import timeline_figure
 from ridgeline.report.op_times import op_times
 from ridgeline.report.power_track import power_track
@@ -79,7 +79,7 @@ def _plot(kind: str) -> str:
     return f"ridgeline plot {kind} {_SAVED} --out {kind}.svg"
 
 
-def _headline(result: Result) -> Section:
+def _headline(result: Result) -> ReportSection:
     cells: list[tuple[str, list[str]]] = []
     for name, value in headline(result):
         if name:
@@ -100,7 +100,7 @@ def _headline(result: Result) -> Section:
     notes = "".join(f'<p class="remark">{escape(note)}</p>' for note in remarks(result))
     if not result.fits:
         notes = '<p class="remark">The step does not fit into memory.</p>' + notes
-    return Section(
+    return ReportSection(
         "headline",
         "Headline",
         f"{_sentence(software_text(result))} {_sentence(plan_text(result))}",
@@ -138,13 +138,13 @@ def _bar(parts: Mapping[str, float], label: str) -> str:
     return f'{bar}<ul class="legend">{legend}</ul>'
 
 
-def _time(result: Result) -> Section:
+def _time(result: Result) -> ReportSection:
     columns, said = _shares(result.time_s, "s")
     limits = ", ".join(
         f"{name} {percent(value / result.step_time_s)}"
         for name, value in list(result.limits_s.items())[:6]
     )
-    return Section(
+    return ReportSection(
         "time",
         "Where the time goes",
         f"Of {show(result.step_time_s, 's', 4)} on the critical rank. What limits it: {limits}.",
@@ -154,7 +154,7 @@ def _time(result: Result) -> Section:
     )
 
 
-def _timeline(result: Result) -> Section:
+def _timeline(result: Result) -> ReportSection:
     timeline = result.details.timeline
     figure, note = timeline_figure(timeline)
     ranks = timeline.program.rank_multiplicity
@@ -164,7 +164,7 @@ def _timeline(result: Result) -> Section:
             f" {len(ranks)} simulated ranks stand for {int(ranks.sum())} that are alike in groups."
         )
     arrows = " Lines are messages between ranks, drawn where at most 400 are in view."
-    return Section(
+    return ReportSection(
         "timeline",
         "Timeline of all ranks",
         f"What every stream of every simulated rank does when.{stood}"
@@ -176,7 +176,7 @@ def _timeline(result: Result) -> Section:
     )
 
 
-def _roofline(result: Result) -> Section:
+def _roofline(result: Result) -> ReportSection:
     device = result.details.cluster.device
     found = points(result)
     far = device.memory[device.far_memory]
@@ -231,7 +231,7 @@ def _roofline(result: Result) -> Section:
         DataColumn("speed_flop_per_s", "FLOP/s", [one.flop_per_s for one in found]),
         DataColumn("share", "share", [one.share for one in found]),
     ]
-    return Section(
+    return ReportSection(
         "roofline",
         "Roofline",
         f"Each op's speed over its arithmetic intensity; {device.far_memory} of {device.name} moves"
@@ -250,7 +250,7 @@ def _roofline(result: Result) -> Section:
     )
 
 
-def _ops(result: Result) -> Section:
+def _ops(result: Result) -> ReportSection:
     device = result.details.cluster.device
     timed = sorted(op_times(result), key=lambda one: -one.step_s)
     shown = timed[:_MOST_OPS]
@@ -270,7 +270,7 @@ def _ops(result: Result) -> Section:
             [float(one.cost.traffic_bytes.get(device.far_memory, 0.0)) for one in shown],
         ),
     ]
-    return Section(
+    return ReportSection(
         "ops",
         "Ops",
         "Time of every op over all micro-batches, on a device that runs it; FLOP and bytes are of "
@@ -290,7 +290,7 @@ def largest_of_stretches(values: Floats, most: int) -> Ints:
     return np.unique([0, *largest, len(values) - 1])
 
 
-def _memory(result: Result) -> Section:
+def _memory(result: Result) -> ReportSection:
     played = result.details.timeline
     ranks = played.memory()
     rank = max(range(len(ranks)), key=lambda r: ranks[r].peak_bytes)
@@ -334,7 +334,7 @@ def _memory(result: Result) -> Section:
         ),
         DataColumn("total_bytes", "total", layers.sum(axis=1).tolist()),
     ]
-    return Section(
+    return ReportSection(
         "memory",
         "Memory over time",
         f"Of the fullest rank: at most {binary_size(ranks[rank].peak_bytes)} at "
@@ -353,7 +353,7 @@ def _memory(result: Result) -> Section:
     )
 
 
-def _power(result: Result) -> Section:
+def _power(result: Result) -> ReportSection:
     details, played = result.details, result.details.timeline
     devices = details.plan.devices
     track = power_track(played, details.cluster.device.idle_power.value, devices)
@@ -406,7 +406,7 @@ def _power(result: Result) -> Section:
         DataColumn("mean_power_w", "mean power", mean),
         DataColumn("peak_power_w", "largest power", top),
     ]
-    return Section(
+    return ReportSection(
         "power",
         "Power over time",
         f"Of a device, in the mean {whole_w:,.1f} W. A task draws its energy evenly from its start "
@@ -432,7 +432,7 @@ def _edges(times_s: Floats, most: int) -> Ints:
     return np.unique(np.append(np.searchsorted(times_s, wanted[:-1]), len(times_s) - 1))
 
 
-def _energy(result: Result) -> Section:
+def _energy(result: Result) -> ReportSection:
     rows = result.ledger().by("op", "kind", "pass", "component")
     total_j = result.energy_j["total"] or 1.0
     most = sorted(rows.items(), key=lambda item: -item[1])[:_MOST_OPS]
@@ -446,7 +446,7 @@ def _energy(result: Result) -> Section:
     ]
     _, said = _shares(result.energy_j, "j")
     cut = f" The {_MOST_OPS:,} largest of {len(rows):,} rows." if len(rows) > len(most) else ""
-    return Section(
+    return ReportSection(
         "energy",
         "Energy",
         f"{show(result.energy_j['total'], 'J', 4)} a step, all devices: {said}. Scope: "
@@ -457,7 +457,7 @@ def _energy(result: Result) -> Section:
     )
 
 
-def _links(result: Result) -> list[Section]:
+def _links(result: Result) -> list[ReportSection]:
     """Return what every link carries, if something is sent."""
     program = result.details.lowered.program
     carried = loads(program)
@@ -477,7 +477,7 @@ def _links(result: Result) -> list[Section]:
     ]
     busiest = int(np.argmax(share))
     return [
-        Section(
+        ReportSection(
             "links",
             "Links",
             f"{len(used)} directions of links carry something; {split[busiest][0]} "
@@ -490,7 +490,7 @@ def _links(result: Result) -> list[Section]:
     ]
 
 
-def _sensitivity(result: Result) -> list[Section]:
+def _sensitivity(result: Result) -> list[ReportSection]:
     """Return what twice and half of each resource do to the step, if the step is small enough."""
     if result.details.timeline.program.n_tasks > _MOST_REPLAYED:
         return []
@@ -506,7 +506,7 @@ def _sensitivity(result: Result) -> list[Section]:
     ]
     best = min(found, key=lambda one: one.more_s)
     return [
-        Section(
+        ReportSection(
             "sensitivity",
             "Sensitivity",
             f"Step time with twice and half of each resource (of latencies: half and twice). "
@@ -523,9 +523,9 @@ def _relative(result: Result, times_s: Sequence[float], sign: int) -> list[float
     return [sign * (time_s / result.step_time_s - 1.0) for time_s in times_s]
 
 
-def _provenance(result: Result) -> Section:
+def _provenance(result: Result) -> ReportSection:
     manifest = json.dumps(result.to_dict()["manifest"], indent=2)
-    return Section(
+    return ReportSection(
         "provenance",
         "What it rests on",
         trust_text(result).replace("\n", " "),

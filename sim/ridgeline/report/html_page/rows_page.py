@@ -14,7 +14,7 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.report.figures.column_axes import column_name, said
 from ridgeline.report.figures.study import stamp
 from ridgeline.report.html_page.document import Report
-from ridgeline.report.html_page.section import DataColumn, DataTable, Section
+from ridgeline.report.html_page.section import DataColumn, DataTable, ReportSection
 from ridgeline.report.manifest import digest
 from ridgeline.units import quantity, unprefixed
 
@@ -83,7 +83,7 @@ def rows_report(rows: Sequence[Row], name: str) -> Report:
     axes = _axes(columns, varied, across, up)
     sections = [
         _summary(whole, failed, columns, constant, left_out),
-        Section(
+        ReportSection(
             "front",
             "Pareto front",
             "Every point over two columns that you choose, and those that no other beats in both. "
@@ -93,7 +93,7 @@ def rows_report(rows: Sequence[Row], name: str) -> Report:
             table=table,
             command=f"ridgeline plot pareto {name} --x {across} --y {up} --out front.svg",
         ),
-        Section(
+        ReportSection(
             "coordinates",
             "Parallel coordinates",
             f"A line for each point, from the lowest value of a column to its highest; the colour "
@@ -105,7 +105,7 @@ def rows_report(rows: Sequence[Row], name: str) -> Report:
             command=f"ridgeline plot parallel {name} --columns {','.join(axes)} --y {up}"
             " --out parallel.svg",
         ),
-        Section(
+        ReportSection(
             "points",
             "All points",
             "A filter is words that a row has to contain, or conditions: mfu>0.4 "
@@ -225,7 +225,7 @@ def _axes(columns: Sequence[DataColumn], varied: set[str], *aims: str) -> list[s
 def _summary(
     rows: Sequence[Row], failed: Sequence[Row], columns: Sequence[DataColumn],
     constant: Mapping[str, Any], left_out: Sequence[str],
-) -> Section:  # fmt: skip
+) -> ReportSection:  # fmt: skip
     """Say how many points there are, and the best one by each aim."""
     boxes = [("points", f"{len(rows):,}", f"{len(failed):,} more have errors" if failed else "")]
     fits = [row.get("fits") for row in rows]
@@ -260,7 +260,7 @@ def _summary(
         )
     note = f" Left out for their size: {', '.join(left_out)}." if left_out else ""
     fields_said = ", ".join(one.label for one in fields)
-    return Section(
+    return ReportSection(
         "headline",
         "Headline",
         (f"Varied: {fields_said}." if fields_said else "Rows of a table.") + note,
@@ -268,11 +268,11 @@ def _summary(
     )
 
 
-def _failures(failed: Sequence[Row], varied: set[str]) -> Section:
+def _failures(failed: Sequence[Row], varied: set[str]) -> ReportSection:
     names = [name for name in dict.fromkeys(n for row in failed for n in row) if name in varied]
     columns = [DataColumn(n, column_name(n), [str(row.get(n)) for row in failed]) for n in names]
     errors = DataColumn("error", "error", [str(row["error"]) for row in failed])
-    return Section(
+    return ReportSection(
         "errors",
         "Points that could not be simulated",
         f"{len(failed):,} points, each with its reason.",

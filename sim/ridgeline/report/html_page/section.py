@@ -61,7 +61,7 @@ class DataTable:
 
 
 @dataclass(frozen=True)
-class Section:
+class ReportSection:
     """One section.
 
     Attributes
@@ -116,7 +116,7 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def section_html(section: Section, shared: set[str]) -> str:
+def section_html(section: ReportSection, shared: set[str]) -> str:
     """Return a section as HTML; `shared` are the tables that stand in the page already."""
     parts = [f'<h2 id="{section.id}-title">{escape(section.title)}</h2>']
     if section.text:
