@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from ridgeline.study.generation.generate import EngineOptions, generate
     from ridgeline.study.import_design import import_design
     from ridgeline.study.jobs.neighbours import simulate_jobs
+    from ridgeline.study.search.run import search
     from ridgeline.study.sweep import load_rows, load_study, run_sweep
     from ridgeline.training.train import train
     from ridgeline.workload.execution import Execution
@@ -96,6 +97,7 @@ _HOME = {
     "nodes": "catalog_attrs",
     "run_sweep": "study.sweep",
     "scale_node": "hardware.components",
+    "search": "study.search.run",
     "simulate": "simulation",
     "simulate_jobs": "study.jobs.neighbours",
     "trace": "workload.trace.torch_entry",
@@ -150,6 +152,7 @@ __all__ = [
     "register",
     "run_sweep",
     "scale_node",
+    "search",
     "simulate",
     "simulate_jobs",
     "software",

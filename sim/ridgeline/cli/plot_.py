@@ -166,6 +166,8 @@ def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: s
     elif kind == "pareto":
         front = pareto(rows, [names["x"], names["y"]])
         drawn = draw(rows, front, names["x"], names["y"])
+    elif kind == "hypervolume":
+        drawn = draw(found)
     elif kind == "residuals":
         if not {"measured", "predicted"} <= rows[0].keys():
             raise ConfigError("the rows have no columns measured and predicted", file=file)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -117,6 +118,13 @@ def sweep_(
 
 
 def _run(sweep: Sweep, store: RowStore, processes: int, cluster_address: str | None) -> None:
+    with counting(sweep.study.name, sweep.size) as progress:
+        sweep.run(store, processes, cluster_address, progress)
+
+
+@contextmanager
+def counting(what: str, most: int) -> Iterator[Callable[[int], None]]:
+    """Show how many of `most` points are done; yields what is told of further ones."""
     from rich.console import Console
     from rich.progress import (
         BarColumn,
@@ -139,8 +147,8 @@ def _run(sweep: Sweep, store: RowStore, processes: int, cluster_address: str | N
         TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task(sweep.study.name, total=sweep.size)
-        sweep.run(store, processes, cluster_address, lambda count: bar.advance(task, count))
+        task = bar.add_task(what, total=most)
+        yield lambda count: bar.advance(task, count)
 
 
 def _print_rows(rows: list[dict[str, Any]], fields: list[str], output: str | None) -> None:
