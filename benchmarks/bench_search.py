@@ -132,9 +132,8 @@ def main() -> None:
     if find_spec("sklearn"):
         searches["scikit-learn"] = scikit_learn
     for problem, (function, d, count, least) in PROBLEMS.items():
-        print(
-            f"\n{problem}, {count} evaluations, {seeds} seeds: regret (median, most), CPU s a search"
-        )
+        print(f"\n{problem}, {count} evaluations, {seeds} seeds")
+        print(f"{'':20s} {'regret':>9s} {'(most)':>9s} {'CPU s':>9s}")
         for label, search in searches.items():
             start = time.process_time()
             regrets = [search(function, d, count, seed) - least for seed in range(seeds)]

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from ridgeline.cli import INTERRUPTED_STATUS
 from ridgeline.cli.number_options import Count, Whole
 from ridgeline.cli.output import brief, console, headings, print_json
-from ridgeline.cli.software import Software
+from ridgeline.cli.software import SoftwareOrAll
 from ridgeline.cli.sweep_ import FAILED_STATUS, counting
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def search_(
     processes: Count = 1,
     restart: Annotated[bool, Parameter(negative="")] = False,
     cluster_address: str | None = None,
-    software: Software = None,
+    software: SoftwareOrAll = None,
     plot: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> int:
@@ -68,7 +68,7 @@ def search_(
     cluster_address
         Address of a Dask scheduler, whose workers simulate the points.
     software
-        A stack in place of the study's own.
+        A stack in place of the study's own; all: each that can run the steps is one more choice.
     plot
         File for a figure of hypervolume over evaluations: .png, .svg or .pdf.
     json

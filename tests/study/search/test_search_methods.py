@@ -65,7 +65,7 @@ def test_the_lazy_process_finds_the_valley_that_random_search_misses(parallel: i
     for kind in (LazyGpSearch, RandomSearch):
         found[kind] = [
             least(searched(kind(space, 1, seed), branin, 30, parallel), space) - 0.397887
-            for seed in range(3)
+            for seed in range(3 if parallel == 1 else 2)
         ]
     assert median(found[LazyGpSearch]) < 0.03
     assert median(found[LazyGpSearch]) < 0.1 * median(found[RandomSearch])
@@ -78,9 +78,9 @@ def test_conditions_are_learned() -> None:
         return Outcome((branin(values),), feasible=values["plan.x"] < 0.0)
 
     lazy = LazyGpSearch(space, 1, 0)
-    designs = searched(lazy, bounded, 40)
+    designs = searched(lazy, bounded, 30)
     good = [d for d in designs if space.values(d)["plan.x"] < 0.0]
-    assert len(good) > 20  # a third of the box is feasible
+    assert len(good) > 15  # a third of the box is feasible
     assert least(good, space) < 0.5  # the one of three valleys that lies there
 
 
@@ -92,8 +92,8 @@ def test_failures_are_avoided_and_all_failing_is_survived() -> None:
             return Outcome(None, feasible=False)
         return Outcome((branin(values),), feasible=True)
 
-    designs = searched(LazyGpSearch(space, 1, 1), partly, 30)
-    assert sum(space.values(d)["plan.y"] > 7.5 for d in designs) < 12
+    designs = searched(LazyGpSearch(space, 1, 1), partly, 24)
+    assert sum(space.values(d)["plan.y"] > 7.5 for d in designs) < 10
     nothing = searched(LazyGpSearch(space, 1, 1), lambda _: Outcome(None, feasible=False), 12)
     assert len(nothing) == 12
     hopeless = searched(LazyGpSearch(space, 1, 1), lambda v: Outcome((branin(v),), False), 12)

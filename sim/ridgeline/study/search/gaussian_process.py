@@ -151,7 +151,7 @@ def log_likelihood(points: Floats, values: Floats, length_scales: Floats, nugget
     Constants that no hyperparameter changes are left out.
     """
     process = LazyGaussianProcess(length_scales, nugget)
-    factor: Floats = np.linalg.cholesky(process._full(points))
+    factor = np.asarray(np.linalg.cholesky(process._full(points)), np.float64)
     solved = solve_lower(factor, np.asarray(values - values.mean(axis=0), np.float64))
     variances = np.maximum((solved**2).mean(axis=0), _LEAST_SCALE)
     half_log_determinant = np.log(np.diag(factor)).sum()

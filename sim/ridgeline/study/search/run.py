@@ -96,7 +96,8 @@ class SearchRun:
         for name in names:
             evaluations = settings.evaluations or DEFAULT_EVALUATIONS
             if name == EXHAUSTIVE:
-                evaluations = settings.evaluations or self._all()
+                every = self._all()
+                evaluations = settings.evaluations or every
             kind = SEARCH_METHODS[name]
             for seed in range(settings.seeds if kind.has_choice else 1):
                 at = settings.seed + seed
@@ -104,13 +105,14 @@ class SearchRun:
                 yield SearchTrace(name, at, chooser, evaluations)
 
     def _all(self) -> int:
-        size = self.space.size
-        if size is not None and size > MAX_EVALUATIONS:
+        self.space.check_finite()
+        size = self.space.size or 0
+        if size > MAX_EVALUATIONS:
             raise ConfigError(
                 f"{size:,} designs are too many to enumerate; at most {MAX_EVALUATIONS:,}",
                 field="search.method",
             )
-        return MAX_EVALUATIONS if size is None else size
+        return size
 
     @property
     def most(self) -> int:
@@ -252,7 +254,7 @@ class HypervolumeBox:
 def feasible_values(outcomes: Sequence[Outcome]) -> Floats:
     """Return the objectives of what is feasible, (points, objectives)."""
     found = [o.objectives for o in outcomes if o.feasible and o.objectives is not None]
-    return np.array(found, np.float64).reshape(len(found), -1)
+    return np.array(found, np.float64) if found else np.empty((0, 0))
 
 
 def shares_of(outcomes: Sequence[Outcome], box: HypervolumeBox) -> list[float]:
@@ -301,7 +303,7 @@ def prepare_search(
         first = run.point(listed[0] if listed else run.space.drawn(np.random.default_rng(0)))
     except ConfigError as error:
         place = tuple((error.field or "search").split("."))
-        if place[:2] == ("search", "method") and "method" in (options or {}):
+        if place[:2] == ("search", "method") and (options or {}).get("method"):
             raise ConfigError(error.message, field="--method") from error
         raise document.error(error.message, place) from error
     check_columns(path, sweep.study, first)
@@ -360,7 +362,7 @@ def search(
     processes, cluster_address
         Where points are simulated: processes of this machine, or workers of a Dask scheduler.
     software
-        A stack in place of the study's own.
+        A stack in place of the study's own, or "all": each that can run the steps is a choice.
     options
         `SearchSettings` in place of those of the file: ``method``, ``evaluations``, ``seed``,
         ``seeds``, ``parallel``.

@@ -139,6 +139,16 @@ class SearchSpace:
         known: Mapping[str, Any] = {**self._fixed, **self.values(design)}
         return all(condition.value(known) for condition in self._where)
 
+    def check_finite(self) -> None:
+        """Raise ConfigError if an axis has values without end."""
+        endless = next((axis.names[0] for axis in self.axes if axis.count is None), None)
+        if endless is not None:
+            raise ConfigError(
+                f"{endless} has a span without steps, whose values are without end: give steps, or "
+                "another method",
+                field="search.method",
+            )
+
     def designs(self) -> Iterator[Design]:
         """Yield every design that `where` lets pass, the last axis fastest.
 
@@ -147,12 +157,7 @@ class SearchSpace:
         ConfigError
             If an axis has values without end.
         """
-        endless = [axis.names[0] for axis in self.axes if axis.count is None]
-        if endless:
-            raise ConfigError(
-                "a span without steps has values without end: give steps, or another method",
-                field=endless[0],
-            )
+        self.check_finite()
         for places in itertools.product(*(axis.places() for axis in self.axes)):
             if self.allows(places):
                 yield places

@@ -16,7 +16,12 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.study.search.gaussian_process import Floats, LazyGaussianProcess, fitted, log_likelihood
+from ridgeline.study.search.gaussian_process import (
+    Floats,
+    LazyGaussianProcess,
+    fitted,
+    log_likelihood,
+)
 from ridgeline.study.search.method import SEARCH_METHODS, SearchMethod
 from ridgeline.study.search.space import Design, SearchSpace
 
