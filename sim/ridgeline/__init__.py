@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         load_node,
     )
     from ridgeline.hardware.components import ComponentEstimate, component, scale_node
+    from ridgeline.html_report import report
     from ridgeline.input_files import load
     from ridgeline.kernels.fusion.schedule import fuse
     from ridgeline.kernels.single_op import conv, gemm
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from ridgeline.study.jobs.neighbours import simulate_jobs
     from ridgeline.study.search.run import search
     from ridgeline.study.sweep import load_rows, load_study, run_sweep
+    from ridgeline.training.run_study import train_over
     from ridgeline.training.train import train
     from ridgeline.workload.execution import Execution
     from ridgeline.workload.files import load_model
@@ -103,10 +105,11 @@ _HOME = {
     "trace": "workload.trace.torch_entry",
     "trace_numpy": "workload.trace.numpy_tracer",
     "train": "training.train",
+    "train_over": "training.run_study",
 }
 
-_MODULES = ("register", "software")
-"""Modules whose attributes are decorators of extension points, and the stacks that ship."""
+_MODULES = ("register", "report", "software")
+"""Modules: decorators of extension points, the report (called), and the stacks that ship."""
 
 __all__ = [
     "Cluster",
@@ -150,6 +153,7 @@ __all__ = [
     "models",
     "nodes",
     "register",
+    "report",
     "run_sweep",
     "scale_node",
     "search",
@@ -159,6 +163,7 @@ __all__ = [
     "trace",
     "trace_numpy",
     "train",
+    "train_over",
 ]
 
 

@@ -47,7 +47,7 @@ VERBS = {
     ),
     "search": Verb(
         "Search the values in a study file for the best, by several objectives.",
-        "ridgeline search docs/examples/search.yaml --output search.csv",
+        "ridgeline search docs/examples/search.yaml --evaluations 8",
     ),
     "plan": Verb(
         "Find the best plan for a step on a given number of devices.",
@@ -89,6 +89,10 @@ VERBS = {
     "plot": Verb(
         "Draw a figure of a sweep or of validation rows.",
         "ridgeline plot pareto docs/examples/hbm.csv --x mfu --y energy_j.total --out front.png",
+    ),
+    "report": Verb(
+        "Write a report as one HTML file: figures to hover and zoom, tables, their data.",
+        "ridgeline report docs/examples/hbm.csv --out report.html",
     ),
     "trace": Verb(
         "Read a network or an execution from another program's file, or write one.",

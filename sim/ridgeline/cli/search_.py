@@ -12,7 +12,7 @@ from ridgeline.cli import INTERRUPTED_STATUS
 from ridgeline.cli.number_options import Count, Whole
 from ridgeline.cli.output import brief, console, headings, print_json
 from ridgeline.cli.software import SoftwareOrAll
-from ridgeline.cli.sweep_ import FAILED_STATUS, counting
+from ridgeline.cli.sweep_ import FAILED_STATUS
 
 if TYPE_CHECKING:
     from ridgeline.study.search.result import SearchResult
@@ -74,6 +74,7 @@ def search_(
     json
         Print the summary and the front as JSON.
     """
+    from ridgeline.report.progress import progress_bar
     from ridgeline.study.search.run import check_output, finished, prepare_search, search_store
 
     check_output(output)
@@ -93,7 +94,7 @@ def search_(
         if len(store):
             print(f"ridgeline: {len(store)} points are in {store.path} already", file=sys.stderr)
         try:
-            with counting(run.study.name, run.most) as progress:
+            with progress_bar(run.study.name, run.most) as progress:
                 run.run(store, processes, cluster_address, progress)
         except KeyboardInterrupt:
             kept = "" if output is None else f"; {len(store)} points are kept in {store.path}"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -118,37 +117,10 @@ def sweep_(
 
 
 def _run(sweep: Sweep, store: RowStore, processes: int, cluster_address: str | None) -> None:
-    with counting(sweep.study.name, sweep.size) as progress:
-        sweep.run(store, processes, cluster_address, progress)
+    from ridgeline.report.progress import progress_bar
 
-
-@contextmanager
-def counting(what: str, most: int) -> Iterator[Callable[[int], None]]:
-    """Show how many of `most` points are done; yields what is told of further ones."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            speed = task.finished_speed or task.speed
-            return Text("" if speed is None else f"{speed:,.1f}/s")
-
-    columns = (
-        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), Rate(),
-        TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task(what, total=most)
-        yield lambda count: bar.advance(task, count)
+    with progress_bar(sweep.study.name, sweep.size) as advance:
+        sweep.run(store, processes, cluster_address, advance)
 
 
 def _print_rows(rows: list[dict[str, Any]], fields: list[str], output: str | None) -> None:
