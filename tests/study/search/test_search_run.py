@@ -170,7 +170,7 @@ OBJECTIVE = "search: {objectives: {step_time_s: min}"
             GRID + "search: {objectives: {step_time: min}}\n",
             r"11:23: search\.objectives\.step_time: .*did you mean 'step_time_s'",
         ),
-        (GRID + OBJECTIVE + ", method: lazy}\n", r"11:59: .*did you mean 'lazy-gp'"),
+        (GRID + OBJECTIVE + ", method: lazy}\n", r"11:42: .*did you mean 'lazy-gp'"),
         (GRID + OBJECTIVE + ", method: []}\n", r"search\.method"),
         (GRID + OBJECTIVE + ", evaluations: 0}\n", r"search\.evaluations: .*greater"),
         (GRID + OBJECTIVE + ", evaluations: 1.5}\n", r"search\.evaluations"),
