@@ -39,14 +39,27 @@ if TYPE_CHECKING:
     from ridgeline.parallel.memory.liveness_profile import memory
     from ridgeline.parallel.plan.plan import Plan
     from ridgeline.plugins import load_plugin
+    from ridgeline.report.figures.slider import Slider
+    from ridgeline.report.figures.style import COLOURS, SERIES
     from ridgeline.report.result import Result
     from ridgeline.simulation import simulate
     from ridgeline.software import Stack, load_software
+    from ridgeline.study.calibrate.this_machine import calibrate
+    from ridgeline.study.design_study import DesignStudy as Study
     from ridgeline.study.generation.generate import EngineOptions, generate
     from ridgeline.study.import_design import import_design
     from ridgeline.study.jobs.neighbours import simulate_jobs
+    from ridgeline.study.planner.best_plan import plan
+    from ridgeline.study.reproduce import reproduce
+    from ridgeline.study.roofline import roofline
+    from ridgeline.study.scaling import scaling
     from ridgeline.study.search.run import search
-    from ridgeline.study.sweep import load_rows, load_study, run_sweep
+    from ridgeline.study.study_rows import StudyRows
+    from ridgeline.study.sweep import load_rows
+    from ridgeline.study.tables import pareto, top
+    from ridgeline.study.topology import topology
+    from ridgeline.study.validate import validate
+    from ridgeline.study.whatif import whatif
     from ridgeline.training.run_study import train_over
     from ridgeline.training.train import train
     from ridgeline.workload.execution import Execution
@@ -55,9 +68,10 @@ if TYPE_CHECKING:
     from ridgeline.workload.trace.numpy_tracer import trace_numpy
     from ridgeline.workload.trace.torch_entry import trace
 
-# Where each public name lives; it is imported when it is first used, so that `import ridgeline`
-# stays quick.
+# Where each public name lives, and how it is called there if otherwise; it is imported when it is
+# first used, so that `import ridgeline` stays quick.
 _HOME = {
+    "COLOURS": "report.figures.style",
     "Cluster": "hardware",
     "ComponentEstimate": "hardware.components",
     "ConfigError": "errors",
@@ -70,8 +84,12 @@ _HOME = {
     "Plan": "parallel.plan.plan",
     "Result": "report.result",
     "RidgelineError": "errors",
+    "SERIES": "report.figures.style",
     "Slider": "report.figures.slider",
     "Stack": "software",
+    "Study": "study.design_study:DesignStudy",
+    "StudyRows": "study.study_rows",
+    "calibrate": "study.calibrate.this_machine",
     "clusters": "catalog_attrs",
     "collective": "network.collectives",
     "component": "hardware.components",
@@ -93,25 +111,34 @@ _HOME = {
     "load_plugin": "plugins",
     "load_rows": "study.sweep",
     "load_software": "software",
-    "load_study": "study.sweep",
     "memory": "parallel.memory.liveness_profile",
     "models": "catalog_attrs",
     "nodes": "catalog_attrs",
-    "run_sweep": "study.sweep",
+    "pareto": "study.tables",
+    "plan": "study.planner.best_plan",
+    "reproduce": "study.reproduce",
+    "roofline": "study.roofline",
     "scale_node": "hardware.components",
+    "scaling": "study.scaling",
     "search": "study.search.run",
     "simulate": "simulation",
     "simulate_jobs": "study.jobs.neighbours",
+    "top": "study.tables",
+    "topology": "study.topology",
     "trace": "workload.trace.torch_entry",
     "trace_numpy": "workload.trace.numpy_tracer",
     "train": "training.train",
     "train_over": "training.run_study",
+    "validate": "study.validate",
+    "whatif": "study.whatif",
 }
 
 _MODULES = ("register", "report", "software")
 """Modules: decorators of extension points, the report (called), and the stacks that ship."""
 
 __all__ = [
+    "COLOURS",
+    "SERIES",
     "Cluster",
     "ComponentEstimate",
     "ConfigError",
@@ -126,7 +153,10 @@ __all__ = [
     "RidgelineError",
     "Slider",
     "Stack",
+    "Study",
+    "StudyRows",
     "__version__",
+    "calibrate",
     "clusters",
     "collective",
     "component",
@@ -148,22 +178,29 @@ __all__ = [
     "load_plugin",
     "load_rows",
     "load_software",
-    "load_study",
     "memory",
     "models",
     "nodes",
+    "pareto",
+    "plan",
     "register",
     "report",
-    "run_sweep",
+    "reproduce",
+    "roofline",
     "scale_node",
+    "scaling",
     "search",
     "simulate",
     "simulate_jobs",
     "software",
+    "top",
+    "topology",
     "trace",
     "trace_numpy",
     "train",
     "train_over",
+    "validate",
+    "whatif",
 ]
 
 
@@ -172,7 +209,8 @@ def __getattr__(name: str) -> object:
         return import_module(f"ridgeline.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'ridgeline' has no attribute {name!r}")
-    value = getattr(import_module(f"ridgeline.{_HOME[name]}"), name)
+    home, _, own = _HOME[name].partition(":")
+    value = getattr(import_module(f"ridgeline.{home}"), own or name)
     globals()[name] = value
     return value
 

@@ -21,8 +21,9 @@ app = App(
     version=__version__,
     version_flags=["--version"],
     help_format="plaintext",
-    help_epilogue="Every verb takes --plugin FILE.py: a file of yours that registers op kinds,"
-    " schedules, topologies and the like (docs/extending.md).\n\n"
+    help_epilogue="Every verb takes --quiet (-q): no notes and no progress; --verbose (-v): whole"
+    " summaries, and which files were read; and --plugin FILE.py: a file of yours that registers op"
+    " kinds, schedules, topologies and the like (docs/extending.md).\n\n"
     "Example: ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048",
     result_action="return_value",
     suppress_keyboard_interrupt=False,  # `execute` says that it was interrupted
@@ -172,7 +173,8 @@ VERBS = {
         "ridgeline import-design docs/examples/designs/timeloop.yaml",
     ),
     "list": Verb(
-        "List the shipped models, machines and software stacks.", "ridgeline list devices"
+        "List the shipped models, machines and software stacks.",
+        'ridgeline list models --search "moe > 100B"',
     ),
     "show": Verb(
         "Show one model, machine or software stack, or the differences of two.",
@@ -191,6 +193,11 @@ for _name, _verb in VERBS.items():
         help=_verb.help,
         help_epilogue=f"Example: {_verb.example}",
     )
+
+
+app.register_install_completion_command(
+    help="Install completion of verbs, options and names for the shell in use (bash, zsh, fish)."
+)
 
 
 def verb(name: str, *, help: str, example: str) -> Callable[[Command], Command]:

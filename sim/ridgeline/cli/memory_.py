@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from cyclopts import Parameter
 
+from ridgeline.cli.names import DeviceIfAny, Network
 from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
 from ridgeline.cli.searched import with_device
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def memory_(
-    model: str,
+    model: Network,
     *,
     software: Software = None,
     plan: str = "",
@@ -31,7 +32,7 @@ def memory_(
     offload: str | None = None,
     budget: str | None = None,
     fit: str | None = None,
-    device: str | None = None,
+    device: DeviceIfAny = None,
     convolutions: str | None = None,
     library: str | None = None,
     allocation: Literal["liveness", "at-once"] = "liveness",

@@ -129,7 +129,8 @@ def manifest(details: Details) -> dict[str, Any]:
         **({} if feed is None else {"input": feed.manifest()}),
         **({"plugins": plugins} if (plugins := dict(loaded_plugins())) else {}),
     }
-    return {**content, "hash": digest(content)}
+    spelled = {"spelled": dict(details.spelled)} if details.spelled else {}  # of no consequence
+    return {**content, "hash": digest(content), **spelled}
 
 
 def ranks_manifest(details: Details) -> dict[str, Any]:
@@ -359,7 +360,7 @@ def cluster_fingerprint(cluster: Cluster) -> str:
 
 def _dump(part: BaseModel) -> str:
     rare = {name for name in ("groups", "faults") if getattr(part, name, None) == ()}
-    return _compact(part.model_dump(mode="json", exclude=rare or None))
+    return _compact(part.model_dump(mode="json", exclude={"aliases", *rare}))
 
 
 _tables: dict[int, tuple[EnergyTable, str]] = {}

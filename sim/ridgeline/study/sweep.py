@@ -91,7 +91,7 @@ class Sweep:
             yield judge.judged({**values, **store[key], **values})
 
 
-def prepare(path: str | Path, software: str = "", *, searched: bool = False) -> Sweep:
+def prepare(path: config.Source, software: str = "", *, searched: bool = False) -> Sweep:
     """Read a study file and check every value in it against the files that it is to go into.
 
     Parameters
@@ -110,8 +110,8 @@ def prepare(path: str | Path, software: str = "", *, searched: bool = False) -> 
         shared.cache_clear()  # every file that a key depends on is to be read now
     with config.recording() as files:
         study = load_study(path)
-        check_verb(study, str(path), searched=searched)
-        study_text = str(path)
+        study_text = path.file if isinstance(path, config.Document) else str(path)
+        check_verb(study, study_text, searched=searched)
         check_values(path, study)
         study = under(study, software) if software else study
     if not searched and (study.columns or study.require):

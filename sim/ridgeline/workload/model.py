@@ -70,7 +70,7 @@ class Model:
     @property
     def description(self) -> Mapping[str, Any]:
         """All fields as plain values: what a manifest must record to repeat the network."""
-        return self.network.model_dump(mode="json")
+        return self.network.model_dump(mode="json", exclude={"aliases"})
 
     @cached_property
     def input_bytes_per_sample(self) -> int:
@@ -159,7 +159,7 @@ def read_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = N
     ConfigError
         If there is no such network, or the file does not describe one; with file, line and field.
     """
-    path = catalog.find("models", str(name_or_path))
+    path = catalog.find("models", catalog.name_of(name_or_path, "model"))
     document = config.overridden(config.read_yaml(path), overrides or {})
     config.check_kind(document, "model")
     name = document.data["name"]

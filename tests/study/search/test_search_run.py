@@ -23,6 +23,8 @@ from ridgeline.study.search.hypervolume import hypervolume
 from ridgeline.study.search.method import Outcome
 from ridgeline.study.search.run import HypervolumeBox, shares_of
 from ridgeline.study.store import working_file
+from ridgeline.study.study_file import load_study
+from ridgeline.study.sweep import run_sweep
 
 HEAD = "kind: study\nname: s\nmodel: lenet5\ncluster: tpu-v2\nsoftware: ideal\n"
 HBM = "cluster.device.memory.hbm.bandwidth"
@@ -53,7 +55,7 @@ def test_the_front_of_all_points_is_that_of_a_sweep(tmp_path: Path) -> None:
     assert {row["method"] for row in found.rows} == {"exhaustive"}
     swept = [
         {**row, "joules_per_sample": row["energy_j.total"] / row["plan.global_batch"]}
-        for row in rl.run_sweep(rl.load_study(study))
+        for row in run_sweep(load_study(study))
     ]
     expected = pareto(swept, ["step_time_s", "joules_per_sample"])
     assert [r["step_time_s"] for r in found.front] == [r["step_time_s"] for r in expected]
@@ -90,8 +92,8 @@ def test_spans_without_steps_are_searched_and_not_swept(
     assert found.designs is None
     assert found.front == [max(found.rows, key=lambda row: row["samples_per_s"])]
     assert found.front[0][HBM].endswith(" GB/s")
-    assert "a search of 1 fields" in repr(rl.load_study(study))
-    assert "a search" in rl.load_study(study)._repr_html_()
+    assert "a search of 1 fields" in repr(load_study(study))
+    assert "a search" in load_study(study)._repr_html_()
     assert execute(["sweep", str(study)]) == 2
     assert "run ridgeline search" in capsys.readouterr().err
 

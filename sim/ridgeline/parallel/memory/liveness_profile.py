@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline import views
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.cudnn_fp32_conv import Library, workspace_bytes
 from ridgeline.parallel.checkpointing.host_updates import with_host_updates
@@ -31,6 +32,8 @@ from ridgeline.workload.liveness import MEMORY_KINDS, MemoryPlan, lifetimes, mem
 from ridgeline.workload.model import Model
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from ridgeline.hardware.device import Device
     from ridgeline.parallel.plan.plan import Plan
 
@@ -60,6 +63,10 @@ class StepMemory:
     def kinds(self) -> tuple[str, ...]:
         """Names of the memory kinds, in the order of the columns."""
         return MEMORY_KINDS
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the bytes of each kind while each op runs, into `ax` or a figure of its own."""
+        return views.view("held_memory")(self, ax)  # type: ignore[no-any-return]
 
     @cached_property
     def fullest(self) -> int:

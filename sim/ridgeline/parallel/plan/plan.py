@@ -265,7 +265,8 @@ class Plan(Strict):
 
 def _explained(error: ValidationError) -> ConfigError:
     """Say the first mistake in the words of a user."""
-    problem, *further = error.errors()
+    unknown_first = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    problem, *further = unknown_first  # a mistyped name often causes a missing one
     name = ".".join(["plan", *(str(part) for part in problem["loc"])])
     if problem["loc"][1:] == ("bool",):  # or one of some words, which is the next mistake
         words = ["true", "false", *further[0]["ctx"]["expected"].split("'")[1::2]]

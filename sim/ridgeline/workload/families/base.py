@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar, get_origin
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic.fields import FieldInfo
 
-from ridgeline.config import Strict
+from ridgeline.config import Aliases, Strict
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.registry import Registry
 from ridgeline.workload import sparsity
@@ -95,6 +95,8 @@ class Network(Strict, abc.ABC):
     """The family, which decides the other fields."""
     title: str
     """The network's name for people."""
+    aliases: Aliases = ()
+    """What people call it besides, where case, hyphens and vendors are not all that differs."""
     citation: str = ""
     """Where the network is described, and which variant this is; every network that ships says so,
     and results of one that does not say that nothing is cited."""
