@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from ridgeline.study.reproduce import reproduce
     from ridgeline.study.roofline import roofline
     from ridgeline.study.scaling import scaling
+    from ridgeline.study.search.run import search
     from ridgeline.study.study_rows import StudyRows
     from ridgeline.study.sweep import load_rows
     from ridgeline.study.tables import pareto, top
@@ -125,6 +126,7 @@ _HOME = {
     "roofline": "study.roofline",
     "scale_node": "hardware.components",
     "scaling": "study.scaling",
+    "search": "study.search.run",
     "simulate": "simulation",
     "simulate_jobs": "study.jobs.neighbours",
     "simulate_parts": "study.parts.parts_result",
@@ -197,6 +199,7 @@ __all__ = [
     "roofline",
     "scale_node",
     "scaling",
+    "search",
     "simulate",
     "simulate_jobs",
     "simulate_parts",

@@ -20,7 +20,8 @@ DOCS = ROOT / "docs"
 QUESTION = "from-a-question-to-a-figure.md"
 PAGES = (
     "from-scalesim.md", "from-astrasim.md", "from-calculon.md", "from-timeloop.md", QUESTION,
-    "sweeps.md", "fabrics.md", "faults.md", "whatif.md", "neighbours.md", "transport.md",
+    "sweeps.md", "search.md", "fabrics.md", "faults.md", "whatif.md", "neighbours.md",
+    "transport.md",
 )  # fmt: skip
 MEMORY, ARRAYS = "cluster.device.memory.hbm", "cluster.device.engines.mxu.array"
 sys.path.insert(0, str(ROOT / "notebooks"))

@@ -46,6 +46,10 @@ VERBS = {
         "Simulate every combination of the values in a study file.",
         "ridgeline sweep docs/examples/hbm.yaml --output hbm.csv",
     ),
+    "search": Verb(
+        "Search the values in a study file for the best, by several objectives.",
+        "ridgeline search docs/examples/search.yaml --evaluations 8",
+    ),
     "plan": Verb(
         "Find the best plan for a step on a given number of devices.",
         "ridgeline plan resnet18 dgx1-v100 --devices 4 --batch 32 --limit 4",

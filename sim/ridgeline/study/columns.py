@@ -1,7 +1,10 @@
 """Formulas over the columns of a row: constraints and derived columns, without running code.
 
-A formula is arithmetic on names, numbers and quantities in quotes. It is parsed by Python's own
-parser, of whose tree only the nodes in this module are understood; anything else is an error.
+A formula is arithmetic on names, numbers and quantities in quotes. The loss of a language model by
+a scaling law (`workload.scaling_law`) is a function: ``chinchilla_loss(parameters, tokens)``.
+
+It is parsed by Python's own parser, of whose tree only the nodes in this module are understood;
+anything else is an error.
 """
 
 from __future__ import annotations
@@ -14,7 +17,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ridgeline import units
-from ridgeline.errors import ConfigError, nearest
+from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.workload.scaling_law import SCALING_LAWS
 
 MAX_LENGTH = 500
 Number = int | float
@@ -45,6 +49,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Any]] = {
     "min": min,
     "sqrt": math.sqrt,
 }
+_LOSS = "_loss"  # behind the name of a scaling law
 
 
 @dataclass(frozen=True)
@@ -65,8 +70,16 @@ class Formula:
         """
         try:
             return _value(self.tree, row)
-        except (ArithmeticError, ValueError, TypeError) as error:
+        except ConfigError:
+            raise
+        except (ArithmeticError, ValueError, TypeError, RidgelineError) as error:
             raise ConfigError(f"{self.text!r} cannot be computed: {error}") from error
+
+
+def _function(name: str) -> Callable[..., Any] | None:
+    """Return a function by its name in formulas; None if there is none."""
+    law = name.removesuffix(_LOSS)
+    return SCALING_LAWS[law].loss if name != law and law in SCALING_LAWS else _FUNCTIONS.get(name)
 
 
 def parse_formula(text: str) -> Formula:
@@ -76,7 +89,8 @@ def parse_formula(text: str) -> Formula:
     ------
     ConfigError
         If it is too long, cannot be parsed, or holds anything but arithmetic, comparison, and, or,
-        not, and the functions abs, ceil, floor, log2, log10, max, min and sqrt.
+        not, the functions abs, ceil, floor, log2, log10, max, min and sqrt, and losses by scaling
+        laws.
     """
     if len(text) > MAX_LENGTH:
         raise ConfigError(f"a formula has at most {MAX_LENGTH} characters, found {len(text)}")
@@ -137,12 +151,13 @@ def _names(node: ast.expr) -> Iterable[str]:
             type(op) in _COMPARE for op in ops
         ):
             parts = [left, *right_]
-        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _FUNCTIONS:
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if _function(name):
             parts = args
         case _:
             raise ConfigError(
                 f"{ast.unparse(node)!r} is not allowed in a formula; there are + - * / // % **, "
-                f"comparisons, and, or, not, and {', '.join(_FUNCTIONS)}"
+                f"comparisons, and, or, not, and "
+                f"{', '.join([*_FUNCTIONS, *(law + _LOSS for law in SCALING_LAWS)])}"
             )
     for part in parts:
         yield from _names(part)
@@ -189,7 +204,9 @@ def _value(node: ast.expr, row: Mapping[str, Any]) -> Any:  # noqa: PLR0911 - a 
             pairs = zip(ops, chain, chain[1:], strict=False)
             return all(_COMPARE[type(op)](a, b) for op, a, b in pairs)
         case ast.Call(func=ast.Name(id=name), args=args):
-            return _FUNCTIONS[name](*(_value(part, row) for part in args))
+            function = _function(name)
+            assert function is not None  # `_names` has seen that there is one
+            return function(*(_value(part, row) for part in args))
     value = number(row[resolve(_dotted(node), row)])
     if value is None or value == "":
         raise ValueError(f"{_dotted(node)!r} has no value in this row")

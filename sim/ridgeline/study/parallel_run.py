@@ -9,9 +9,9 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.collective_point import AnyPoint
@@ -29,6 +29,7 @@ Done = tuple[str, Row]
 CHUNK = 16
 _AHEAD = 3  # chunks that wait for each process
 _GARBAGE = 50_000  # objects between two looks for garbage in circles
+_KILLED = "the worker processes were killed again and again (out of memory?); try fewer --processes"
 _MAX_DEATHS = 3  # of workers in a row, without a finished chunk between
 
 
@@ -107,10 +108,7 @@ def _in_processes(chunks: Iterator[list[Job]], processes: int) -> Iterator[Done]
             deaths += 1
             again += waiting.values()
             if deaths == _MAX_DEATHS:
-                raise RidgelineError(
-                    "the worker processes were killed again and again (out of memory?); "
-                    "try fewer --processes"
-                ) from error
+                raise RidgelineError(_KILLED) from error
 
 
 def _fill(
@@ -125,6 +123,77 @@ def _fill(
         again.append(chunk)  # until it is known to be in the pool
         waiting[pool.submit(_run_chunk, chunk)] = chunk
         again.pop()
+
+
+class JobPool:
+    """Runs jobs as `run_jobs` does, again and again in the same processes or on one cluster.
+
+    Parameters
+    ----------
+    processes, cluster_address
+        As of `run_jobs`.
+    """
+
+    def __init__(self, processes: int = 1, cluster_address: str | None = None) -> None:
+        self._processes, self._address = processes, cluster_address
+        self._open = ExitStack()
+        self._workers: Any = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._open.close()
+
+    def run(self, jobs: Sequence[Job]) -> Iterator[Done]:
+        """Yield the key and the row of every job, as they are finished.
+
+        Raises
+        ------
+        RidgelineError
+            If workers die again and again, or the cluster cannot be reached.
+        """
+        if self._address is None and self._processes == 1:
+            yield from run_jobs(jobs)
+        elif self._address is not None:
+            yield from self._on_cluster(jobs)
+        else:
+            yield from self._in_processes(jobs)
+
+    def _on_cluster(self, jobs: Sequence[Job]) -> Iterator[Done]:
+        from distributed import as_completed  # type: ignore[import-not-found,unused-ignore]
+
+        if self._workers is None:
+            self._workers = self._open.enter_context(_connected(str(self._address)))
+        waiting = [
+            self._workers.submit(
+                _called_remotely, _run_chunk, [job], __version__, pure=False, retries=_MAX_DEATHS
+            )
+            for job in jobs
+        ]
+        for future in as_completed(waiting):
+            yield from future.result()
+
+    def _in_processes(self, jobs: Sequence[Job]) -> Iterator[Done]:
+        from concurrent.futures import as_completed
+        from concurrent.futures.process import BrokenProcessPool
+
+        left, deaths = dict(jobs), 0
+        while left:
+            if self._workers is None:
+                self._workers = self._open.enter_context(workers(self._processes))
+            try:
+                waiting = [self._workers.submit(_run_chunk, [job]) for job in left.items()]
+                for future in as_completed(waiting):
+                    for key, row in future.result():
+                        del left[key]
+                        deaths = 0
+                        yield key, row
+            except BrokenProcessPool as error:
+                self._workers = None
+                deaths += 1
+                if deaths == _MAX_DEATHS:
+                    raise RidgelineError(_KILLED) from error
 
 
 @contextmanager

@@ -184,6 +184,7 @@ class Point(Replaceable):
             **chance,
             "software": result.manifest["software"]["name"],
             "devices": result.manifest["plan"]["devices"],
+            "parameters": result.details.graph.parameters,
             **{name: device[name] for name in ("area_mm2", "tdp_w", "price_usd")},
         }
 

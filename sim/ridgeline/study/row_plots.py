@@ -21,7 +21,9 @@ def draw_rows(
     kind: str, found: Sequence[Row], file: str, axes: Mapping[str, str | None], by: str | None,
     others: Sequence[str] = (),
 ) -> Axes:  # fmt: skip
-    """Draw a figure of rows: time, energy or memory (bars), curve, pareto, choice or residuals.
+    """Draw a figure of rows: bars of time, energy or memory, curve, pareto, choice, residuals.
+
+    Or ``hypervolume``, of the rows of a search, those with errors too.
 
     Parameters
     ----------
@@ -65,6 +67,8 @@ def draw_rows(
     elif kind == "pareto":
         front = pareto(rows, [names["x"], names["y"]])
         drawn = draw(rows, front, names["x"], names["y"])
+    elif kind == "hypervolume":
+        drawn = draw(found)
     elif kind == "residuals":
         if not {"measured", "predicted"} <= rows[0].keys():
             raise ConfigError("the rows have no columns measured and predicted", file=file)

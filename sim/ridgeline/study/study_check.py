@@ -14,7 +14,7 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.collective_point import AnyPoint
 from ridgeline.study.columns import parse_formula, resolve
 from ridgeline.study.parallel_run import row_of
-from ridgeline.study.study_file import Study, ValueSpan, axes_of
+from ridgeline.study.study_file import Row, Study, ValueSpan, axes_of
 
 MAX_CHECKED = 500
 """Values of one field that are checked; further ones are of the same kind, or fail as points."""
@@ -23,9 +23,12 @@ MAX_CHECKED = 500
 def check_values(path: Source, study: Study) -> None:
     """Raise ConfigError at the line of the first value that its field cannot take."""
     document = read_yaml(path)
+    is_searched = study.search is not None
+    if is_searched:
+        study = study.corners
     first = next(study.combinations())
     try:
-        if next(study.points(), None) is None:
+        if not is_searched and next(study.points(), None) is None:
             raise ConfigError("these conditions leave no point")
     except ConfigError as error:
         raise document.error(error.message, ("where",)) from error
@@ -53,12 +56,17 @@ def check_values(path: Source, study: Study) -> None:
             )
 
 
-def check_columns(path: Source, study: Study) -> None:
+def check_columns(path: Source, study: Study, first: tuple[Row, AnyPoint] | None = None) -> None:
     """Simulate the first point, and raise ConfigError at the first formula with an unknown column.
 
     What passes which link is not asked for: other points may have other links.
+
+    Parameters
+    ----------
+    first
+        Varied values and point to simulate; None: the first of the grid.
     """
-    first = next(study.points(), None)
+    first = next(study.points(), None) if first is None else first
     if first is None or (row := row_of(first[1]))["error"]:
         return
     document = read_yaml(path)
@@ -68,6 +76,10 @@ def check_columns(path: Source, study: Study) -> None:
         (("columns", name), name, text) for name, text in study.columns.items()
     ]
     formulas += [(("require", i), None, text) for i, text in enumerate(study.require)]
+    if study.search is not None:
+        for group in ("objectives", "reference"):
+            names = getattr(study.search, group)
+            formulas += [(("search", group, name), None, name) for name in names]
     for place, column, text in formulas:
         formula = parse_formula(text)
         if not formula.names:  # then it is the same for all points

@@ -19,10 +19,13 @@ from ridgeline.study.collective_point import AnyPoint, CollectivePoint
 from ridgeline.study.columns import Formula, check_divisors, parse_formula, resolve
 from ridgeline.study.point import Point, check_path
 from ridgeline.study.samples import MAX_SOBOL, latin_hypercube, sobol
+from ridgeline.study.search.settings import MEASURES, SearchSettings
 
 MAX_POINTS = 1_000_000
 _DIGITS = 12
 _OF_ROWS = ("error", "feasible", "manifest_hash")
+OF_SEARCH = ("method", "seed", "evaluation", "hypervolume")
+"""Columns that the rows of a search have besides."""
 Scalar = str | int | float | bool
 Row = dict[str, Any]
 
@@ -35,7 +38,7 @@ class ValueSpan(Strict):
     end: int | float | str = Field(alias="to")
     """Last value, of the same dimension; values are in the unit of the first."""
     steps: int = Field(default=0, ge=0, le=MAX_POINTS)
-    """How many values; not for samples."""
+    """How many values; not for samples, and of a search only where values are to be few."""
     scale: Literal["linear", "log"] = "linear"
 
     def at(self, share: float) -> Any:
@@ -126,6 +129,8 @@ class Study(Strict):
     """Conditions on the columns of a row, which say whether it is ``feasible``."""
     columns: dict[str, str] = Field(default_factory=dict)
     """Derived columns: name -> formula over the columns before it."""
+    search: SearchSettings | None = None
+    """What ``ridgeline search`` looks for among the varied fields, instead of all combinations."""
 
     @property
     def fields(self) -> list[str]:
@@ -164,8 +169,27 @@ class Study(Strict):
         """Number of points."""
         return self.grid_size if not self.where else sum(1 for _ in self.points())
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether a field has a span without steps, of which only a search makes points."""
+        return self.search is not None and any(
+            isinstance(values, ValueSpan) and not values.steps for values in self.vary.values()
+        )
+
+    @property
+    def corners(self) -> Study:
+        """The study with only the ends of spans that have no steps: a grid to check values by."""
+        ends = {
+            name: values.model_copy(update={"steps": 2})
+            if isinstance(values, ValueSpan) and not values.steps
+            else values
+            for name, values in self.vary.items()
+        }
+        return self.model_copy(update={"vary": ends})
+
     def __repr__(self) -> str:
-        return f"<Study {self.name}: {self.grid_size:,} points of {len(self.fields)} fields>"
+        points = "a search" if self.is_endless else f"{self.grid_size:,} points"
+        return f"<Study {self.name}: {points} of {len(self.fields)} fields>"
 
     def _repr_html_(self) -> str:
         return views.html("study", self)
@@ -242,7 +266,7 @@ def load_study(path: Source) -> Study:
     """
     document = read_yaml(path)
     check_kind(document, "study")
-    study = validate(document, Study)
+    study = _with_measures(validate(document, Study))
     point = study.base
     _check_axes(document, study, point)
     for name in study.set:
@@ -253,13 +277,31 @@ def load_study(path: Source) -> Study:
     for name in point.NAMES:
         if name != "software" and not getattr(study, name) and name not in study.fields:
             raise document.error(f"the field {name!r} is missing, and is not varied either")
-    if study.grid_size > MAX_POINTS:
+    if study.search is None and study.grid_size > MAX_POINTS:
         place = "vary" if study.vary else "zip" if study.zip else "sample"
         raise document.error(
             f"{study.grid_size} points; at most {MAX_POINTS} are allowed", (place,)
         )
     _check_formulas(document, study)
     return study
+
+
+def _with_measures(study: Study) -> Study:
+    """Return a study with those of `MEASURES` as columns that its search or conditions name."""
+    if study.search is None or isinstance(study.base, CollectivePoint):
+        return study
+    named = {*study.search.objectives, *study.search.reference}
+    for text in (*study.require, *study.columns.values()):
+        try:
+            named |= parse_formula(text).names
+        except ConfigError:
+            continue  # its place is said by `_check_formulas`
+    measures = {
+        name: formula
+        for name, formula in MEASURES.items()
+        if name in named and name not in study.columns
+    }
+    return study.model_copy(update={"columns": {**measures, **study.columns}})
 
 
 def axes_of(study: Study) -> Iterator[tuple[tuple[str | int, ...], str, ValueSpan | list[Any]]]:
@@ -306,7 +348,7 @@ def _check_axes(document: Document, study: Study, point: AnyPoint) -> None:
         try:
             if isinstance(values, ValueSpan):
                 values.at(0.5)
-                if place[0] != "sample":
+                if place[0] != "sample" and not (place[0] == "vary" and study.search):
                     _count(values)
             elif not values:
                 raise ConfigError("there must be at least one value")
@@ -316,6 +358,8 @@ def _check_axes(document: Document, study: Study, point: AnyPoint) -> None:
         raise document.error(
             f"sobol samples at most {MAX_SOBOL} fields; use latin-hypercube", ("sample", "over")
         )
+    if study.search and study.sample:
+        raise document.error("a search chooses points itself: give vary or zip", ("sample",))
     if not seen:
         raise document.error("nothing is varied: give vary, zip or sample")
     for i, group in enumerate(study.zip):
@@ -335,7 +379,8 @@ def _check_formulas(document: Document, study: Study) -> None:
     for i, text in enumerate(study.require):
         _check_formula(document, ("require", i), text)
     for name, text in study.columns.items():
-        if not name.strip() or name in _OF_ROWS:
+        reserved_names = (*_OF_ROWS, *(OF_SEARCH if study.search else ()))
+        if not name.strip() or name in reserved_names:
             reserved = "has no letters" if not name.strip() else "is one that every row has"
             raise document.error(f"the name {name!r} {reserved}", ("columns", name))
         _check_formula(document, ("columns", name), text)

@@ -13,18 +13,18 @@ _MOST_VALUES = 8
 
 def study_html(study: Study) -> str:
     """Return a study as an HTML fragment: number of points, fields, conditions and columns."""
-    most = "at most " if study.where else ""
     named = {name: getattr(study, name) for name in ("model", "cluster", "software")}
     given = {**named, **study.fixed}
     stays = [(name, str(value)) for name, value in given.items() if value != ""]
     asked = [
         *(("left out unless", text) for text in study.where),
+        *((f"best is the {side}", name) for name, side in _objectives(study)),
         *((f"column {name}", text) for name, text in study.columns.items()),
         *(("feasible if", text) for text in study.require),
     ]
     return box(
         FRAME,
-        heading(f"study {study.name}: {most}{study.grid_size:,} points", 15),
+        heading(f"study {study.name}: {_points(study)}", 15),
         escape(study.description),
         heading("what varies"),
         table(_varied(study), ("field", "how", "values")),
@@ -32,6 +32,16 @@ def study_html(study: Study) -> str:
         table(stays),
         *((heading("what is asked"), table(asked)) if asked else ()),
     )
+
+
+def _points(study: Study) -> str:
+    if study.is_endless:
+        return "a search"
+    return f"{'at most ' if study.where else ''}{study.grid_size:,} points"
+
+
+def _objectives(study: Study) -> list[tuple[str, str]]:
+    return list(study.search.objectives.items()) if study.search else []
 
 
 def _varied(study: Study) -> list[tuple[str, str, str]]:

@@ -23,7 +23,7 @@ from ridgeline.study.parallel_run import Row, run_jobs
 from ridgeline.study.point import shared_model
 from ridgeline.study.store import RowStore
 from ridgeline.study.study_check import check_columns, check_values
-from ridgeline.study.study_file import PointJudge, Study, load_study
+from ridgeline.study.study_file import MAX_POINTS, PointJudge, Study, load_study
 from ridgeline.version import __version__
 
 __all__ = [
@@ -47,9 +47,13 @@ class Sweep:
     def keyed(self) -> Iterator[tuple[str, Row, AnyPoint]]:
         """Yield every point with its key and its varied values; equal points have equal keys."""
         for values, point in self.study.points():
-            content = [__version__, self.files, *point.content()]
-            text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-            yield hashlib.sha256(text.encode()).hexdigest()[:24], values, point
+            yield self.key_of(point), values, point
+
+    def key_of(self, point: AnyPoint) -> str:
+        """Return the name of a point: of its fields, all files that it is made of, the version."""
+        content = [__version__, self.files, *point.content()]
+        text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
 
     def run(
         self,
@@ -87,13 +91,15 @@ class Sweep:
             yield judge.judged({**values, **store[key], **values})
 
 
-def prepare(path: config.Source, software: str = "") -> Sweep:
+def prepare(path: config.Source, software: str = "", *, searched: bool = False) -> Sweep:
     """Read a study file and check every value in it against the files that it is to go into.
 
     Parameters
     ----------
     software
         A stack in place of the study's own, or "all": every one that can run its steps.
+    searched
+        For a search, whose points are chosen: it checks formulas with one of them itself.
 
     Raises
     ------
@@ -105,13 +111,26 @@ def prepare(path: config.Source, software: str = "") -> Sweep:
     with config.recording() as files:
         study = load_study(path)
         study_text = path.file if isinstance(path, config.Document) else str(path)
+        check_verb(study, study_text, searched=searched)
         check_values(path, study)
         study = under(study, software) if software else study
-    if study.columns or study.require:
+    if not searched and (study.columns or study.require):
         check_columns(path, study)
     files.pop(study_text, None)  # a point's key holds all that the study says of it
     contents = sorted(set(files.values()))
     return Sweep(study, hashlib.sha256(json.dumps(contents).encode()).hexdigest()[:16])
+
+
+def check_verb(study: Study, file: str, *, searched: bool) -> None:
+    """Raise ConfigError for a search of a study without one, or a sweep of one without a grid."""
+    if searched and study.search is None:
+        raise ConfigError(
+            "there is no search block: give it objectives (docs/search.md), or run ridgeline sweep",
+            file=file,
+            field="search",
+        )
+    if not searched and study.search and (study.is_endless or study.grid_size > MAX_POINTS):
+        raise ConfigError("its points are without end or too many: run ridgeline search", file=file)
 
 
 def under(study: Study, software: str) -> Study:

@@ -64,7 +64,7 @@ class LossTarget(Strict):
     """A loss that a language model is to reach, by a published scaling law."""
 
     law: str = "chinchilla"
-    """Name of the law (`training.scaling_law`)."""
+    """Name of the law (`workload.scaling_law`)."""
     loss: float = Field(gt=0, le=100)
     """Cross-entropy in nats a token."""
 

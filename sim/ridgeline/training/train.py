@@ -49,7 +49,6 @@ from ridgeline.training.run_file import (
     run_document,
     run_of,
 )
-from ridgeline.training.scaling_law import SCALING_LAWS
 from ridgeline.training.statistical_efficiency import (
     TrainingAmount,
     amount_at,
@@ -60,6 +59,7 @@ from ridgeline.training.storage import CheckpointTimes, checkpoint_times
 from ridgeline.training.training_loop import RunSpan, TrainingLoop
 from ridgeline.training.training_result import RunOutcome, TrainingResult
 from ridgeline.workload.dataset import load_dataset
+from ridgeline.workload.scaling_law import SCALING_LAWS
 
 MOST_SEEDS = 10_000
 

@@ -16,7 +16,7 @@ from ridgeline.report.figures.roofline import roofline
 from ridgeline.report.figures.steps import memory, power, timeline
 from ridgeline.report.figures.style import FIGURES, METADATA, FigureFunction, saving
 from ridgeline.report.figures.themes import THEMES, theme
-from ridgeline.report.files import replacing
+from ridgeline.report.files import check_writable, replacing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -76,17 +76,29 @@ def save(drawn: Axes | Figure, path: str | Path) -> None:
     ConfigError
         If the suffix is another one, or the file cannot be written.
     """
+    suffix = _format(path)
+    figure = drawn.get_figure(root=True)
+    assert figure is not None  # axes that were removed from their figure
+    metadata = {**METADATA[suffix], DESCRIPTION[suffix]: description(figure)}
+    with replacing(path) as temporary, saving():
+        figure.savefig(temporary, dpi=_dpi(figure), metadata=metadata, format=suffix[1:])
+
+
+def check_figure(path: str | Path) -> None:
+    """Raise ConfigError now, rather than after long work, if a figure cannot be written."""
+    _format(path)
+    check_writable(path)
+
+
+def _format(path: str | Path) -> str:
+    """Return the suffix of a file for a figure, or raise ConfigError."""
     suffix = Path(path).suffix.lower()
     if suffix not in METADATA:
         raise ConfigError(
             f"the suffix {suffix!r} is no format for figures; use {', '.join(METADATA)}",
             file=str(path),
         )
-    figure = drawn.get_figure(root=True)
-    assert figure is not None  # axes that were removed from their figure
-    metadata = {**METADATA[suffix], DESCRIPTION[suffix]: description(figure)}
-    with replacing(path) as temporary, saving():
-        figure.savefig(temporary, dpi=_dpi(figure), metadata=metadata, format=suffix[1:])
+    return suffix
 
 
 def _dpi(figure: Figure) -> int:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from ridgeline.report.figures.choice import choice
+from ridgeline.report.figures.search import hypervolume_curves
 from ridgeline.report.figures.study import bars, curve, pareto_front, residuals
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ ROW_FIGURES: Mapping[str, Callable[..., Axes]] = MappingProxyType(
         "curve": curve,
         "pareto": pareto_front,
         "choice": choice,
+        "hypervolume": hypervolume_curves,
         "residuals": residuals,
         **dict.fromkeys(("time", "energy", "memory"), bars),
     }
