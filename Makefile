@@ -9,7 +9,7 @@ TRACE_READY := $(TRACE_VENV)/.ready
 TORCH := torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-shown test-fast test-thorough mutate explore test-trace lint lock clean
+.PHONY: demo test test-shown test-fast test-thorough mutate fuzz explore test-trace lint lock clean
 
 demo: $(READY)
 	$(BIN)/ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048 --precision fp16-mixed --out out
@@ -42,6 +42,10 @@ mutate: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check cosmic-ray==8.7.0
 	$(BIN)/python benchmarks/mutate.py
 	$(BIN)/python benchmarks/mutate.py --sample 40
+
+# Spoiled files for every reader, with a seed that no run has seen: about two minutes.
+fuzz: $(READY)
+	$(BIN)/python benchmarks/fuzz_readers.py --cases 12000 --seed $$(date +%s)
 
 # The property tests on cases that no run has seen.
 explore: $(READY)

@@ -30,6 +30,7 @@ def test_the_wheel_holds_the_package_and_its_data_and_nothing_else(wheel: Path) 
     assert {name.split("/")[0].split("-")[0] for name in names} == {"ridgeline"}
     assert "ridgeline/py.typed" in names
     assert "ridgeline/study/published.csv" in names
+    assert {f"ridgeline/report/html_page/report.{end}" for end in ("js", "css")} <= set(names)
     for folder in ("models", "hwconfigs/devices", "hwconfigs/nodes", "hwconfigs/clusters"):
         start = f"ridgeline/_data/{folder}/"
         shipped = {n.removeprefix(start) for n in names if n.startswith(start)}

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         load_node,
     )
     from ridgeline.hardware.components import ComponentEstimate, component, scale_node
+    from ridgeline.html_report import report
     from ridgeline.input_files import load
     from ridgeline.kernels.fusion.schedule import fuse
     from ridgeline.kernels.single_op import conv, gemm
@@ -103,8 +104,8 @@ _HOME = {
     "train": "training.train",
 }
 
-_MODULES = ("register", "software")
-"""Modules whose attributes are decorators of extension points, and the stacks that ship."""
+_MODULES = ("register", "report", "software")
+"""Modules: decorators of extension points, the report (called), and the stacks that ship."""
 
 __all__ = [
     "Cluster",
@@ -148,6 +149,7 @@ __all__ = [
     "models",
     "nodes",
     "register",
+    "report",
     "run_sweep",
     "scale_node",
     "simulate",

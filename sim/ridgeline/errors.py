@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 _LONGEST = 60
+_LONG_WORD = re.compile(r"\S{400,}")
 _WORD, _ALIKE = 3, 0.8  # letters of what may be a part of a name; share of a slip of the pen
 
 
 class RidgelineError(Exception):
-    """Something in the user's input is wrong; the message says what, where and how to mend it."""
+    """Something in the user's input is wrong; the message says what, where and how to mend it.
+
+    As text it shows control characters of what was found as escapes, and cuts words that nobody
+    would read, so that a file cannot write to the terminal.
+    """
+
+    def __str__(self) -> str:
+        text = _LONG_WORD.sub(lambda word: f"{word[0][:_LONGEST]}...", super().__str__())
+        return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 class CutOffError(RidgelineError):

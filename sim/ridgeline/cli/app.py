@@ -86,6 +86,10 @@ VERBS = {
         "Draw a figure of a sweep or of validation rows.",
         "ridgeline plot pareto docs/examples/hbm.csv --x mfu --y energy_j.total --out front.png",
     ),
+    "report": Verb(
+        "Write a report as one HTML file: figures to hover and zoom, tables, their data.",
+        "ridgeline report docs/examples/hbm.csv --out report.html",
+    ),
     "trace": Verb(
         "Read a network or an execution from another program's file, or write one.",
         "ridgeline trace export resnet50 --output resnet50.json --precision fp32",

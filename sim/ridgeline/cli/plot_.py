@@ -137,6 +137,7 @@ def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: s
     from ridgeline.report.figures.rows import ROW_FIGURES
     from ridgeline.study.columns import resolve
     from ridgeline.study.ranking import candidates, pareto
+    from ridgeline.study.row_values import flat_rows
     from ridgeline.study.scaling_figures import KINDS
 
     if kind not in ROW_FIGURES:
@@ -146,7 +147,7 @@ def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: s
         raise ConfigError(
             f"there is no figure {kind!r}{nearest(kind, known)} (there are: {', '.join(known)})"
         )
-    found = _rows(read, file)
+    found = flat_rows(read, file)
     rows = candidates(found)
     if not rows:
         raise ConfigError("there is no row to draw: all have errors or do not fit", file=file)
@@ -184,28 +185,3 @@ def _read(file: str) -> Any:
     if not file.endswith(".json"):
         return plain_rows(file)
     return read_json(read_text(file, limit=2**28).encode(), file)
-
-
-def _rows(read: Any, file: str) -> list[dict[str, Any]]:
-    """Return rows: one result, a list of rows, or those of a validation."""
-    from ridgeline.errors import ConfigError
-
-    if isinstance(read, dict) and isinstance(read.get("rows"), list):
-        read = read["rows"]
-    rows = read if isinstance(read, list) else [read]
-    if not all(isinstance(row, dict) for row in rows):
-        raise ConfigError("expected a result, or a list of rows", file=file)
-    return [_flat(row) for row in rows]
-
-
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
-    """Return a result as one row, with the names of ``Result.to_row``."""
-    flat: dict[str, Any] = {}
-    for name, value in row.items():
-        if name == "manifest" and isinstance(value, dict):
-            flat["manifest_hash"] = value.get("hash")
-        elif isinstance(value, dict):
-            flat |= {f"{name}.{part}": number for part, number in value.items()}
-        else:
-            flat[name] = value
-    return flat

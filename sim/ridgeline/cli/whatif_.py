@@ -78,19 +78,15 @@ def whatif_(
 
 
 def _repeated(file: str, model: str | None, cluster: str | None, software: str | None) -> Result:
-    import json
-
     from ridgeline.config import read_text
     from ridgeline.study.repeat import repeat
+    from ridgeline.workload.trace.json_files import read_json
 
     if not file.endswith(".json"):
         raise RidgelineError(
             "whatif needs a result (JSON of ridgeline run --json), or a model and a cluster"
         )
-    try:
-        saved = json.loads(read_text(file))
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"not JSON: {error.msg}", file=file, line=error.lineno) from error
+    saved = read_json(read_text(file).encode(), file)
     if not isinstance(saved, dict):
         raise ConfigError("expected the JSON of one result", file=file)
     return repeat(saved, model=model, cluster=cluster, software=software, file=file)

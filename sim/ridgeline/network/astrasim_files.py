@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +13,7 @@ from ridgeline.errors import ConfigError, nearest
 from ridgeline.network.astrasim import GIB, AstraSimSystem
 from ridgeline.network.inline import product_of
 from ridgeline.network.topology import LinkKind, Topology
+from ridgeline.workload.trace.json_files import read_json
 
 
 class _Network(Strict):
@@ -117,12 +117,7 @@ def read_system(path: str | Path) -> AstraSimSystem:
         If it is not JSON, a field is missing or impossible, or an algorithm is unknown.
     """
     file = str(path)
-    try:
-        data = json.loads(read_text(path))
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"not JSON: {error.msg}", file=file, line=error.lineno) from error
-    except RecursionError as error:
-        raise ConfigError("not a system file: too deeply nested", file=file) from error
+    data = read_json(read_text(path).encode(), file)
     if not isinstance(data, dict):
         raise ConfigError(
             f"a system file is one object in braces; found {type(data).__name__}", file=file

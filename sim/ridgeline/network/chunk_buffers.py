@@ -16,6 +16,10 @@ Place = tuple[int, str, int]
 """A rank, one of its buffers, and a chunk there."""
 
 
+MOST_CHUNKS = 2**20
+"""That are followed one by one, of all ranks together."""
+
+
 class ChunkBuffers:
     """Buffers of all ranks while a collective is played.
 
@@ -29,10 +33,19 @@ class ChunkBuffers:
         Ranks.
     chunks
         Of the operation's whole: of an all-gather those of the output, else those of the input.
+
+    Raises
+    ------
+    WrongCollectiveError
+        If there are more than `MOST_CHUNKS`.
     """
 
     def __init__(self, label: str, op: str, n: int, chunks: int, *, inplace: bool) -> None:
         self.label, self.op, self.n, self.chunks, self.inplace = label, op, n, chunks, inplace
+        if n * chunks > MOST_CHUNKS:
+            raise WrongCollectiveError(
+                f"{label}: {n} ranks of {chunks} chunks; at most {MOST_CHUNKS} are followed in all"
+            )
         self.each = chunks // n if op != "all-reduce" else chunks
         self.held: dict[Place, Content] = {}
         for rank in range(n):

@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from ridgeline.config import read_text
 from ridgeline.errors import ConfigError
-from ridgeline.network.chunk_buffers import ChunkBuffers, Content, Place
+from ridgeline.network.chunk_buffers import MOST_CHUNKS, ChunkBuffers, Content, Place
 from ridgeline.network.operations import operation_named
 from ridgeline.network.user_collectives import Message, UserCollective
 from ridgeline.network.verification import WrongCollectiveError
@@ -108,6 +108,8 @@ def parse_msccl(text: str, file: str) -> UserCollective:
     n = _whole(root, "ngpus", file)
     chunks = _whole(root, "nchunksperloop", file)
     blocks = [block for gpu in root.iter("gpu") for block in _blocks(gpu, n, file)]
+    if sum(step.n for block in blocks for step in block.steps) > MOST_CHUNKS:
+        raise ConfigError(f"its steps move more than {MOST_CHUNKS} chunks", file=file, field="cnt")
     inplace = root.get("inplace") == "1"
     buffers = ChunkBuffers(f"{op} of {file}", op, n, chunks, inplace=inplace)
     messages = _Player(buffers, blocks).play()
@@ -123,9 +125,10 @@ def _whole(element: ElementTree.Element, name: str, file: str, least: int = 1) -
         value = int(text)
     except ValueError:
         value = least - 1
-    if value < least:
+    if not least <= value <= MOST_CHUNKS:
         raise ConfigError(
-            f"<{element.tag}> needs {name}, a whole number of at least {least}; found {text!r}",
+            f"<{element.tag}> needs {name}, a whole number from {least} to {MOST_CHUNKS}; found"
+            f" {text!r:.60}",
             file=file,
             field=name,
         )

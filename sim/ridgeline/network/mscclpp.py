@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ridgeline.errors import ConfigError, nearest
-from ridgeline.network.chunk_buffers import ChunkBuffers, Content, Place
+from ridgeline.network.chunk_buffers import MOST_CHUNKS, ChunkBuffers, Content, Place
 from ridgeline.network.operations import operation_named
 from ridgeline.network.user_collectives import Message, UserCollective
 from ridgeline.network.verification import WrongCollectiveError
@@ -140,7 +140,7 @@ class _Plan:
         if self.protocol not in _LOST:
             self._fail("protocol", f"found {self.protocol!r}; allowed: {', '.join(_LOST)}")
         self.inplace = bool(data.get("inplace", False))
-        gpus = self._list(data, "gpus", "")
+        gpus = self._objects(data, "gpus", "")
         self.n = len(gpus)
         if self.n < 2:
             self._fail("gpus", f"a collective has at least 2 GPUs; found {self.n}")
@@ -163,11 +163,17 @@ class _Plan:
         self.blocks = [block for g, gpu in enumerate(gpus) for block in self._blocks(gpu, g)]
         sizes = [op.part[1] for block in self.blocks for op in block.ops]
         self.pieces = math.lcm(1, *sizes)
+        if (pieces := self.n * self.chunks * self.pieces) > MOST_CHUNKS:
+            self._fail("gpus", f"{pieces} pieces of chunks; at most {MOST_CHUNKS} are followed")
         self.starts = {  # of semaphores
-            (self._whole(gpu, "id", f"gpus.{g}", 0), number): int(one.get("init_value", 0))
+            (self._whole(gpu, "id", f"gpus.{g}", 0), number): self._whole(
+                {"init_value": 0, **one}, "init_value", f"gpus.{g}.semaphores.{number}", 0
+            )
             for g, gpu in enumerate(gpus)
-            for number, one in enumerate(gpu.get("semaphores", ()))
+            for number, one in enumerate(self._objects(gpu, "semaphores", f"gpus.{g}", ()))
         }
+        if sum(self.starts.values()) > MOST_CHUNKS:
+            self._fail("gpus", f"semaphores start with more than {MOST_CHUNKS} in all")
 
     def _fail(self, field_: str, message: str) -> None:
         raise ConfigError(message, file=self.file, field=field_)
@@ -177,6 +183,18 @@ class _Plan:
         if not isinstance(found, list):
             self._fail(f"{where}.{name}".lstrip("."), f"expected a list; found {found!r:.40}")
         assert isinstance(found, list)
+        return found
+
+    def _objects(
+        self, holder: Mapping[str, Any], name: str, where: str, default: Sequence[Any] | None = None
+    ) -> Sequence[Mapping[str, Any]]:
+        if default is not None and name not in holder:
+            return default
+        found = self._list(holder, name, where)
+        for number, one in enumerate(found):
+            if not isinstance(one, Mapping):
+                at = f"{where}.{name}.{number}".lstrip(".")
+                self._fail(at, f"expected an object; found {one!r:.40}")
         return found
 
     def _whole(self, holder: Any, name: str, where: str, least: int) -> int:
@@ -192,12 +210,12 @@ class _Plan:
         where, rank = f"gpus.{g}", self._whole(gpu, "id", f"gpus.{g}", 0)
         peers: list[tuple[int, int]] = []  # of each channel: its peer, and which of those it is
         count: Counter[int] = Counter()
-        for c, channel in enumerate(self._list(gpu, "channels", where)):
-            if channel.get("channel_type") not in {"memory", "port"}:
+        for c, channel in enumerate(self._objects(gpu, "channels", where)):
+            if channel.get("channel_type") not in ("memory", "port"):
                 self._fail(
                     f"{where}.channels.{c}.channel_type",
                     f"channels of memory or of a port are played; found"
-                    f" {channel.get('channel_type')!r} (what switches add up is priced as nvls)",
+                    f" {channel.get('channel_type')!r:.40} (what switches add up is nvls)",
                 )
             for peer in self._list(channel, "connected_to", f"{where}.channels.{c}"):
                 if not isinstance(peer, int) or not 0 <= peer < self.n or peer == rank:
@@ -205,26 +223,32 @@ class _Plan:
                 peers.append((peer, count[peer]))
                 count[peer] += 1
         remote = []
-        for b, one in enumerate(gpu.get("remote_buffers", ())):
+        for b, one in enumerate(self._objects(gpu, "remote_buffers", where, ())):
             of = self._whole(one, "rank", f"{where}.remote_buffers.{b}", 0)
             if of >= self.n:
                 self._fail(f"{where}.remote_buffers.{b}.rank", f"GPU {of} of {self.n}")
             remote.append((of, str(one.get("type"))))
-        for t, block in enumerate(self._list(gpu, "threadblocks", where)):
+        for t, block in enumerate(self._objects(gpu, "threadblocks", where)):
             at = f"{where}.threadblocks.{t}"
-            own = [i for one in block.get("channels", ()) for i in one.get("channel_ids", ())]
-            far = [
-                i
-                for one in block.get("remote_buffer_refs", ())
-                for i in one.get("remote_buffer_ids", ())
-            ]
+            own = self._numbers(block, "channels", "channel_ids", at)
+            far = self._numbers(block, "remote_buffer_refs", "remote_buffer_ids", at)
             ways = _Ways(
                 rank,
                 [peers[self._index(i, peers, at, "channel")] for i in own],
                 [remote[self._index(i, remote, at, "remote buffer")] for i in far],
             )
-            ops = tuple(self._ops(self._list(block, "ops", at), f"{at}.ops", ways))
+            ops = tuple(self._ops(self._objects(block, "ops", at), f"{at}.ops", ways))
             yield _Block(rank, self._whole(block, "id", at, 0), ops)
+
+    def _numbers(self, block: Mapping[str, Any], name: str, ids: str, where: str) -> list[Any]:
+        """Return what the objects of a threadblock's list number, one after another."""
+        at = f"{where}.{name}"
+        return [
+            number
+            for o, one in enumerate(self._objects(block, name, where, ()))
+            if ids in one
+            for number in self._list(one, ids, f"{at}.{o}")
+        ]
 
     def _index(self, number: Any, things: Sequence[Any], where: str, what: str) -> int:
         if not isinstance(number, int) or not 0 <= number < len(things):
@@ -232,11 +256,11 @@ class _Plan:
         assert isinstance(number, int)
         return number
 
-    def _ops(self, ops: Sequence[Any], where: str, ways: _Ways) -> Iterator[_Op]:
+    def _ops(self, ops: Sequence[Mapping[str, Any]], where: str, ways: _Ways) -> Iterator[_Op]:
         for k, op in enumerate(ops):
             at, name = f"{where}.{k}", str(op.get("name"))
             if name == "pipeline":  # its pieces all go the same way
-                yield from self._ops(self._list(op, "ops", at), f"{at}.ops", ways)
+                yield from self._ops(self._objects(op, "ops", at), f"{at}.ops", ways)
                 continue
             if name not in _KNOWN:
                 self._fail(
@@ -251,7 +275,8 @@ class _Plan:
                     for i in self._list(op, "channel_ids", at)
                 ]
             elif name in {"sem_acquire", "sem_release"}:
-                ids = [(int(i), 0) for i in self._list(op, "semaphore_ids", at)]
+                listed = self._list(op, "semaphore_ids", at)
+                ids = [(self._whole({"id": i}, "id", at, 0), 0) for i in listed]
             elif name == "barrier":
                 number = self._whole(op, "barrier_id", at, 0)
                 ids = [(number, self._whole(op, "num_threadblocks", at, 1))]
@@ -274,7 +299,7 @@ class _Plan:
         self, op: Mapping[str, Any], name: str, where: str, ways: _Ways
     ) -> tuple[tuple[_Access, ...], ...]:
         found = []
-        for one in op.get(name, ()):
+        for one in self._objects(op, name, where, ()):
             if "buffer_id" in one:
                 number = self._index(one["buffer_id"], ways.remote, where, "remote buffer")
                 rank, buffer = ways.remote[number]
@@ -286,6 +311,8 @@ class _Plan:
                 self._fail(where, f"a buffer is i, o or s; found {buffer!r:.40}")
             first = self._whole(one, "index", f"{where}.{name}", 0)
             size = self._whole(one, "size", f"{where}.{name}", 1)
+            if first + size > MOST_CHUNKS:
+                self._fail(f"{where}.{name}", f"chunk {first + size} of at most {MOST_CHUNKS}")
             found.append(tuple(_Access(rank, buffer, first + k) for k in range(size)))
         return tuple(found)
 
@@ -365,9 +392,9 @@ class _Player:
         """Tell whether what an operation waits for is there; if so, the threadblock knows it."""
         kind = _SIGNALS.get(op.name, op.name)
         if kind == "wait":
-            queues = [self.signals[peer, block.rank, way] for peer, way in op.ids]
+            queues = {one: self.signals[one[0], block.rank, one[1]] for one in op.ids}
         elif kind == "sem_acquire":
-            queues = [self.semaphores[block.rank, semaphore] for semaphore, _ in op.ids]
+            queues = {one: self.semaphores[block.rank, one[0]] for one in op.ids}
         elif kind == "barrier":
             return self._passes_barrier(number, block, op)
         elif op.name in _PACKETS:
@@ -379,10 +406,10 @@ class _Player:
             return True
         else:
             return True
-        if not all(queues):
+        if any(len(queues[one]) < count for one, count in Counter(op.ids).items()):
             return False
-        for queue in queues:
-            _learn(block, queue.popleft())
+        for one in op.ids:
+            _learn(block, queues[one].popleft())
         return True
 
     def _passes_barrier(self, number: int, block: _Block, op: _Op) -> bool:

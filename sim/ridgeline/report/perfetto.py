@@ -16,14 +16,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ridgeline.engine.program import Program
 from ridgeline.engine.timeline import Timeline
-from ridgeline.parallel.lower import COLLECTIVE
 from ridgeline.report.accounting import limiting
 from ridgeline.report.figures.style import stamp_text
 from ridgeline.report.files import replacing, write_text
+from ridgeline.report.messages import messages
 from ridgeline.report.power_track import power_track
 
 if TYPE_CHECKING:
@@ -110,34 +108,20 @@ def _tasks(details: Details) -> Iterator[dict[str, Any]]:
 
 
 def _messages(timeline: Timeline) -> Iterator[dict[str, Any]]:
-    """Draw an arrow from the beginning of each message to the first task that reads it elsewhere.
-
-    A message is on a stream of its sender alone.
-    """
+    """Draw an arrow from the beginning of each message to the first task that reads it."""
     program = timeline.program
-    if COLLECTIVE not in program.kind_names:
-        return
-    sends = program.kind == program.kind_names.index(COLLECTIVE)
     rank_of = program.stream_rank[program.stream]
-    readers = np.repeat(np.arange(program.n_tasks), np.diff(program.dep_ptr))
-    sent = program.dep_index
-    mine = np.flatnonzero(
-        sends[sent] & (program.group[sent] < 0) & (rank_of[sent] != rank_of[readers])
-    )
-    start_s = timeline.start_s
-    order = mine[np.lexsort((start_s[readers[mine]], rank_of[readers[mine]], sent[mine]))]
-    ends = np.stack((sent[order], rank_of[readers[order]]), axis=1)
-    first = np.unique(ends, axis=0, return_index=True)[1]
-    for number, edge in enumerate(order[first].tolist()):
+    sent, read = messages(timeline)
+    for number, ends in enumerate(zip(sent.tolist(), read.tolist(), strict=True)):
         arrow = {"name": "message", "cat": "message", "id": number}
-        for phase, task in (("s", int(sent[edge])), ("f", int(readers[edge]))):
+        for phase, task in zip("sf", ends, strict=True):
             yield {
                 **arrow,
                 "ph": phase,
                 **({"bp": "e"} if phase == "f" else {}),
                 "pid": int(rank_of[task]),
                 "tid": int(program.stream[task]),
-                "ts": float(start_s[task]) * _US,
+                "ts": float(timeline.start_s[task]) * _US,
             }
 
 

@@ -105,6 +105,11 @@ def column_name(column: str) -> str:
     return words(" ".join(part.removesuffix(_ending(part)[0]) for part in parts))
 
 
+def si_unit(column: str) -> str:
+    """Return the SI unit that the last letters of a column say, or nothing."""
+    return _ending(column)[1]
+
+
 def si_label(column: str) -> str:
     """Return the name of a column whose values are drawn as they are, with its SI unit."""
     unit = f"{words(column.removesuffix('_per_s'))}/s" if _is_rate(column) else _ending(column)[1]

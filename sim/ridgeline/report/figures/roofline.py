@@ -47,6 +47,7 @@ class RooflinePoint(NamedTuple):
     share: float
     pass_: Pass
     engine: str
+    op: str
 
 
 def points(result: Result) -> list[RooflinePoint]:
@@ -61,7 +62,7 @@ def points(result: Result) -> list[RooflinePoint]:
         if flops and cost.traffic_bytes[far]:
             share = step_s / result.step_time_s
             x = flops / cost.traffic_bytes[far]
-            found.append(RooflinePoint(x, flops / time_s, share, op.pass_, engine))
+            found.append(RooflinePoint(x, flops / time_s, share, op.pass_, engine, op.name))
     return found
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -13,6 +12,7 @@ from typing import Any
 
 from ridgeline.config import Document, parse_yaml, read_text
 from ridgeline.errors import ConfigError
+from ridgeline.workload.trace.json_files import read_json
 
 MARK = re.compile("\ue000[0-9]+\ue001")
 """The line that text which follows came from, in values of a shell script."""
@@ -71,14 +71,7 @@ class LaunchSource:
     @cached_property
     def json(self) -> Any:
         """The values of a JSON file."""
-        try:
-            return json.loads(self.text)
-        except json.JSONDecodeError as error:
-            raise ConfigError(
-                f"not JSON: {error.msg}", file=self.file, line=error.lineno, column=error.colno
-            ) from error
-        except RecursionError as error:
-            raise ConfigError("not JSON: nested too deeply", file=self.file) from error
+        return read_json(self.text.encode(), self.file)
 
     def line_of(self, name: str, section: str = "") -> int:
         """Return the first line that sets a key, behind a section's heading; 0 if none does."""

@@ -102,11 +102,16 @@ def ranks_of(value: object) -> tuple[int, ...]:
 def _keep(trace: Trace, event: Mapping[str, Any]) -> None:
     category = str(event.get("cat", "")).lower()
     args = event.get("args") or {}
+    if not isinstance(args, Mapping):
+        raise ValueError("its args")
     if category in _KERNELS:
         start, duration = float(event["ts"]), float(event["dur"])
         if not (np.isfinite(start) and np.isfinite(duration) and duration >= 0):
             raise ValueError("its time")
         stream = int(args["stream"])
+        for name in ("In msg nelems", "Out msg nelems"):
+            if not 0 <= float(args.get(name) or 0) < np.inf:
+                raise ValueError(f"its {name}")
         trace.kernels.append(
             DeviceActivity(
                 str(event["name"]),

@@ -6,7 +6,6 @@ transformers' TrainingArguments.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline.config import read_text
-from ridgeline.errors import ConfigError
 from ridgeline.study.launch import (
     accelerate,
     adapters,
@@ -38,6 +36,7 @@ from ridgeline.study.launch.options import canonical
 from ridgeline.study.launch.registry import reader
 from ridgeline.study.launch.shell import ScriptFindings, follow
 from ridgeline.study.launch.sources import PLACEHOLDER, LaunchSource, leaves, plain
+from ridgeline.workload.trace.json_files import read_json
 
 _NAME = "deepspeed"
 _WHERE: batch.Where = {
@@ -313,10 +312,7 @@ def _say_json(draft: LaunchDraft, source: LaunchSource, name: str) -> None:
             f" --set {hole['name'].lstrip('$')}=...",
             name,
         )
-    try:
-        data: Mapping[str, Any] = json.loads(plain(source.text))
-    except json.JSONDecodeError as error:
-        raise ConfigError(f"not JSON: {error.msg}", file=source.file) from error
+    data: Mapping[str, Any] = read_json(plain(source.text).encode(), source.file)
     for location, value in leaves(data):
         draft.say("deepspeed:" + ".".join(str(part) for part in location), value)
 

@@ -339,7 +339,7 @@ def nemotron_nas(c: Config) -> Fields:
     heads = c.whole("num_attention_heads")
     hidden, mixer = c.whole("hidden_size"), attention(c)
     layers: list[Fields] = []
-    for i, block in enumerate(c.entries("block_configs", c.layers()) or []):
+    for i, block in enumerate(c.entries("block_configs", c.layers(), dict) or []):
         of = Config(block, c.file, "", f"block_configs[{i}].")
         attends, follows = of.part("attention"), of.part("ffn")
         layer: Fields = {}

@@ -151,13 +151,18 @@ class Config:
             raise self.fail(name, f"found {value!r:.60}{near} (known: {known})")
         return allowed[value]
 
-    def entries(self, name: str, count: int) -> list[Any] | None:
-        """Return a list with an entry for each of the layers, or None if it is not there."""
+    def entries(self, name: str, count: int, of: Any = str | int | float) -> list[Any] | None:
+        """Return a list with an entry for each of the layers, or None if it is not there.
+
+        Entries are texts and numbers, or of the type `of`.
+        """
         value = self.data.get(name)
         if not value:
             return None
         if not isinstance(value, list | tuple) or len(value) < count:
             raise self.fail(name, f"expected {count} entries, found {value!r:.60}")
+        if odd := [one for one in value if not isinstance(one, of)]:
+            raise self.fail(name, f"an entry cannot be {odd[0]!r:.60}")
         return list(value)[:count]
 
     def numbers(self, name: str) -> list[int]:

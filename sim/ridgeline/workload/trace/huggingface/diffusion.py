@@ -5,6 +5,8 @@ Sizes of images, videos and texts are not in such a file; each reader says which
 
 from __future__ import annotations
 
+import math
+
 from ridgeline.workload.trace.huggingface.configuration import Config
 from ridgeline.workload.trace.huggingface.registry import Fields, model_type
 
@@ -30,8 +32,10 @@ def _area(c: Config) -> int:
     """Pixels of a patch, in all frames that it has."""
     size = c.found("patch_size")
     if isinstance(size, list):
-        frames, height, width = c.numbers("patch_size")
-        return frames * height * width
+        sizes = c.numbers("patch_size")
+        if len(sizes) != 3 or min(sizes) < 1:
+            raise c.fail("patch_size", f"expected three numbers above 0, found {sizes!r:.60}")
+        return math.prod(sizes)
     return c.whole("patch_size_t", 1) * c.whole("patch_size") ** 2
 
 
