@@ -244,13 +244,13 @@ def _outputs(graph: Graph) -> frozenset[str]:
             of_weights.update(op.outputs)  # casts and other functions of weights alone
     seen, open_, found = {graph.loss}, [graph.loss], set()
     while open_:
-        op = maker.get(open_.pop())
-        if op is None:
+        made_by = maker.get(open_.pop())
+        if made_by is None:
             continue
-        if op.loops is not None and not of_weights.isdisjoint(op.inputs):
-            found.add(op.layer)
+        if made_by.loops is not None and not of_weights.isdisjoint(made_by.inputs):
+            found.add(made_by.layer)
             continue
-        fresh = [name for name in op.inputs if name not in seen]
+        fresh = [name for name in made_by.inputs if name not in seen]
         seen.update(fresh)
         open_ += fresh
     return frozenset(found)

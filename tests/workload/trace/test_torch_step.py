@@ -28,9 +28,7 @@ Step = Callable[..., Any]
 
 
 def layers(*sizes: int) -> Any:
-    parts = [
-        p for k, n in zip(sizes, sizes[1:], strict=False) for p in (nn.Linear(k, n), nn.Tanh())
-    ]
+    parts = [p for k, n in pairwise(sizes) for p in (nn.Linear(k, n), nn.Tanh())]
     return nn.Sequential(*parts[:-1])
 
 

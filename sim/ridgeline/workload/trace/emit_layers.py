@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ridgeline.workload.builder import Attrs
-from ridgeline.workload.graph import Conv, Gemm
+from ridgeline.workload.graph import MET, Conv, Gemm
 from ridgeline.workload.kinds import OpKind
 from ridgeline.workload.numerics import MASTER
 from ridgeline.workload.ops.attention import CONTEXT, FLASH, PRODUCT, SCORES, SOFTMAX
@@ -63,7 +63,8 @@ def _attention(w: TraceWriter, step: TraceStep) -> None:
     kv = heads // _sharing(w, w.read(k), n * heads * columns * a["size"], heads)
     parts = tuple(map(w.compute, (q, k, v)))
     biased = bool(mask) and mask[0] in w.trained
-    if w.attention == "separate" or biased:
+    blocks = a.get("met")  # of a kernel that leaves out blocks of scores; it never stores them
+    if (w.attention == "separate" and blocks is None) or biased:
         _separate(w, step, parts, kv, mask if biased else ())
         return
     group = heads // kv
@@ -75,7 +76,8 @@ def _attention(w: TraceWriter, step: TraceStep) -> None:
         loops=Gemm(group * rows, columns, a["size"] + a["of-value"], n * kv),
         flops=(FLASH.forward.flops + drops * DROPOUT.forward.flops) * scores,
         attrs=(("heads", heads), ("kv-heads", kv), ("causal", a["causal"]),
-               ("scale", a["scale"]), ("probability", a["dropout"])),
+               ("scale", a["scale"]), ("probability", a["dropout"]),
+               *(((MET, blocks),) if blocks is not None and blocks < 1 else ())),
     )  # fmt: skip
 
 

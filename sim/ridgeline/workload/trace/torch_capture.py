@@ -195,8 +195,8 @@ def undecided(what: str) -> RidgelineError:
     """Return the error that code asks for what only the mini-batch decides."""
     return RidgelineError(
         f"at {code_line()} the code asks for {what} that depends on the mini-batch, so the values"
-        " of a tensor decide what is computed next; a trace has shapes but no values: replace it by an"
-        " operation whose result has a fixed shape (torch.where), or by a constant"
+        " of a tensor decide what is computed next; a trace has shapes but no values: replace it by"
+        " an operation whose result has a fixed shape (torch.where), or by a constant"
     )
 
 
@@ -299,10 +299,27 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
             )
         with self.fake:
             out = SHAPES[name](*args)
-        handler(
-            OperatorCall(self.tape, layer, name, dict(zip(_NAMES[name], args, strict=False)), out)
-        )
+        named = dict(zip(_NAMES[name], args, strict=False))
+        named["met"] = self._met(named["block_mask"])
+        handler(OperatorCall(self.tape, layer, name, named, out))
         return out
+
+    def _met(self, block_mask: Any) -> float:
+        """Return the share of scores that lie in blocks which a mask leaves; 1 if not known."""
+        partial, full = block_mask[2], block_mask[4]  # numbers of blocks in each row of blocks
+        counts = [self.known.total(each) for each in (partial, full) if each is not None]
+        blocks = sum(count for count in counts if count is not None)
+        if None in counts:
+            self.known.notes[
+                f"the mask of flex_attention at {code_line()} depends on the mini-batch: all blocks"
+                " of its scores count as computed"
+            ] = None
+            return 1.0
+        rows, columns = (int(size) for size in block_mask[:2])
+        height, width = (int(size) for size in block_mask[-3:-1])
+        heads = partial.shape[0] * partial.shape[1]
+        scores = blocks * min(height, rows) * min(width, columns)
+        return min(1.0, scores / max(int(heads) * rows * columns, 1))
 
     def _number(self, x: Any) -> float:
         """Return a number in place of one that only the mini-batch decides: 1, which is noted.
