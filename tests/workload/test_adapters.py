@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from oracles.graph_interpreter import run
 from ridgeline import load_cluster, simulate
-from ridgeline.cli import main
+from ridgeline.cli import execute
 from ridgeline.errors import RidgelineError
 from ridgeline.parallel.passes.unpacked_weights import with_unpacked_weights
 from ridgeline.parallel.plan.plan import Plan
@@ -192,13 +191,35 @@ def test_matrices_in_few_bits_are_held_and_gathered_so() -> None:
     assert narrow.memory_bytes["weights"] < 0.3 * wide.memory_bytes["weights"]
     assert narrow.traffic_bytes["nvlink4"] < 0.3 * wide.traffic_bytes["nvlink4"]
     assert narrow.flops_per_step == wide.flops_per_step
-    divided = replace(plan, data=1, tensor=8, zero_stage=0)
+    divided = Plan(tensor=8, global_batch=8, precision="bf16-mixed")
     wide, narrow = (
         simulate(model.with_adapters({"rank": 8, **more}), machine, divided)
         for more in ({}, {"base_format": "nf4"})
     )
     assert narrow.memory_bytes["weights"] < 0.3 * wide.memory_bytes["weights"]
     assert wide.step_time_s < narrow.step_time_s < 1.5 * wide.step_time_s
+
+
+def test_layers_that_are_frozen_by_name_have_no_adapters() -> None:
+    fields = {**LLAMA, "frozen_layers": ["blocks.0", "blocks.2.feed-forward"]}
+    model = load_model("llama2-7b", fields).with_adapters(
+        "rank=2,layers=all-linear,base_format=nf4"
+    )
+    graph = model.training(1, "bf16-mixed")
+    one, attention = (
+        2 * sum(k + n for name, (k, n) in SIZES.items() if name in names)
+        for names in (SIZES.keys(), {"q_proj", "k_proj", "v_proj", "o_proj"})
+    )
+    assert trained(graph) == one + attention
+    assert not any(".adapter-" in t for t in graph.tensors if t.startswith("blocks.0."))
+    weights = {t.name: t.format for t in graph.tensors.values() if t.role is Role.WEIGHT}
+    assert {weights[name] for name in graph.frozen} == {"nf4", "bf16"}
+    assert weights["blocks.0.attention.output.weight"] == "nf4"
+    assert not weight_gradients(graph).keys() & graph.frozen
+    with pytest.raises(RidgelineError, match="fits the patterns"):
+        model.with_adapters("rank=2,layers=blocks.0.attention.output")
+    alone = load_model("llama2-7b", fields).training(1, "bf16-mixed")
+    assert alone.tensors["blocks.0.attention.output.weight"].format == "bf16"
 
 
 @pytest.mark.parametrize(
@@ -236,13 +257,13 @@ def test_narrow_products_of_packed_weights_and_patterns_that_fit_nothing_are_sai
 def test_the_command_line_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     adapters = "rank=4,layers=q_proj+v_proj,base_format=int8"
     step = ["llama2-7b", "--batch", "1", "--precision", "bf16-mixed", "--json"]
-    assert main(["run", step[0], "dgx-h100", *step[1:], "--adapters", adapters]) == 0
+    assert execute(["run", step[0], "dgx-h100", *step[1:], "--adapters", adapters]) == 0
     ours = simulate(
         load_model("llama2-7b").with_adapters(adapters), "dgx-h100",
         Plan(global_batch=1, precision="bf16-mixed"),
     )  # fmt: skip
     assert json.loads(capsys.readouterr().out)["step_time_s"] == ours.step_time_s
-    assert main(["memory", *step, "--adapters", adapters]) == 0
+    assert execute(["memory", *step, "--adapters", adapters]) == 0
     held = json.loads(capsys.readouterr().out)["peak_bytes"]
     assert held["weights"] == ours.memory_bytes["weights"]
-    assert main(["memory", *step, "--adapters", "rank=4,layer=x"]) == 2
+    assert execute(["memory", *step, "--adapters", "rank=4,layer=x"]) == 2

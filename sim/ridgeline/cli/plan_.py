@@ -23,6 +23,7 @@ from ridgeline.cli.searched import (
 )
 from ridgeline.cli.software import Software, one_stack
 from ridgeline.errors import ConfigError
+from ridgeline.verbosity import is_quiet
 
 if TYPE_CHECKING:
     from ridgeline.study.planner import SearchResult, SimulatedPlan
@@ -257,6 +258,8 @@ class _Told:
             self._say("")
 
     def _say(self, text: str, *, ends: bool = False) -> None:
+        if is_quiet():
+            return
         begin = "\r\x1b[K" if self.live else ""
         print(f"{begin}{text}", end="\n" if ends else "", file=sys.stderr, flush=True)
 

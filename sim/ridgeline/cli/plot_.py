@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -76,9 +75,15 @@ def plot_(
     from ridgeline.report.figures.result import save
     from ridgeline.report.figures.themes import theme as themed
 
+    axes = {"x": x, "y": y}
     with themed(theme):
         described = {"model": model, "cluster": cluster, "software": software}
-        drawn = _draw(kind, file, {"x": x, "y": y}, by, described, load, tiles)
+        drawn = _draw(kind, file, axes, by, described, load, tiles)
+    if file.endswith((".csv", ".parquet")):
+        from ridgeline.report.figures.embedded import set_origin
+        from ridgeline.study.verify import table_origin
+
+        set_origin(drawn, table_origin(file, {"kind": kind, **axes, "by": by}))
     save(drawn, out)
     if json:
         print_json({"kind": kind, "file": file, "wrote": out})
@@ -91,8 +96,12 @@ def _draw(
     files: dict[str, str | None], load: str | None, tiles: int | None,
 ) -> Axes:  # fmt: skip
     """Draw what a file is of."""
+    from ridgeline.errors import ConfigError
     from ridgeline.report.figures.result import FIGURES
+    from ridgeline.report.figures.rows import ROW_FIGURES
     from ridgeline.study.repeat import repeat
+    from ridgeline.study.row_plots import draw_rows
+    from ridgeline.study.row_values import flat_rows
     from ridgeline.study.scaling_figures import KINDS, draw
 
     if kind == TOPOLOGY and not file.endswith(".json"):
@@ -104,7 +113,10 @@ def _draw(
         return draw(kind, read, file=file)
     if kind == TOPOLOGY or (kind in FIGURES and isinstance(read, dict) and "manifest" in read):
         return repeat(read, **files, file=file, fold=kind != TOPOLOGY).plot(kind)
-    return _of_rows(kind, read, file, axes, by)
+    known = (*FIGURES, *KINDS, TOPOLOGY, OP_GANTT)
+    if kind in FIGURES and kind not in ROW_FIGURES:
+        raise ConfigError(f"a {kind} is of one result, JSON of ridgeline run --json", file=file)
+    return draw_rows(kind, flat_rows(read, file), file, axes, by, known)
 
 
 def _of_op(kind: str, read: Any, file: str, tiles: int | None) -> Axes:
@@ -128,52 +140,6 @@ def _topology(where: str, load: str | None) -> Axes:
 
     topology = topology_of(where)
     return network(topology, None if load is None else link_load(topology, load))
-
-
-def _of_rows(kind: str, read: Any, file: str, axes: dict[str, str | None], by: str | None) -> Axes:
-    """Draw a figure of rows."""
-    from ridgeline.errors import ConfigError, nearest
-    from ridgeline.report.figures.result import FIGURES
-    from ridgeline.report.figures.rows import ROW_FIGURES
-    from ridgeline.study.columns import resolve
-    from ridgeline.study.ranking import candidates, pareto
-    from ridgeline.study.row_values import flat_rows
-    from ridgeline.study.scaling_figures import KINDS
-
-    if kind not in ROW_FIGURES:
-        known = sorted({*ROW_FIGURES, *FIGURES, *KINDS, TOPOLOGY, OP_GANTT})
-        if kind in FIGURES:
-            raise ConfigError(f"a {kind} is of one result, JSON of ridgeline run --json", file=file)
-        raise ConfigError(
-            f"there is no figure {kind!r}{nearest(kind, known)} (there are: {', '.join(known)})"
-        )
-    found = flat_rows(read, file)
-    rows = candidates(found)
-    if not rows:
-        raise ConfigError("there is no row to draw: all have errors or do not fit", file=file)
-    if len(rows) < len(found):
-        left = f"{len(found) - len(rows)} of {len(found)} rows have errors or do not fit"
-        print(f"ridgeline: {left}, and are left out", file=sys.stderr)
-    several = [resolve(name.strip(), rows[0]) for name in by.split(",")] if by else []
-    names = {key: resolve(name, rows[0]) for key, name in axes.items() if name is not None}
-    if kind in {"curve", "pareto", "choice"} and not {"x", "y"} <= names.keys():
-        raise ConfigError(f"a {kind} needs --x and --y", field="plot")
-    if kind == "choice" and not several:
-        raise ConfigError("a choice needs --by, what is chosen between", field="plot")
-    draw = ROW_FIGURES[kind]
-    drawn: Axes
-    if kind in {"curve", "choice"}:
-        drawn = draw(rows, names["x"], names["y"], several)
-    elif kind == "pareto":
-        front = pareto(rows, [names["x"], names["y"]])
-        drawn = draw(rows, front, names["x"], names["y"])
-    elif kind == "residuals":
-        if not {"measured", "predicted"} <= rows[0].keys():
-            raise ConfigError("the rows have no columns measured and predicted", file=file)
-        drawn = draw(rows)
-    else:
-        drawn = draw(rows, kind, several)
-    return drawn
 
 
 def _read(file: str) -> Any:

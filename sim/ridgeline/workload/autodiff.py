@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload import kinds, ops, optimizers
-from ridgeline.workload.builder import GradientBuilder
+from ridgeline.workload.builder import TRAINED_BEFORE, GradientBuilder
 from ridgeline.workload.graph import BackwardPass, Graph, Op, Pass, Role
 from ridgeline.workload.optimizers import Optimizer
 
@@ -72,7 +72,8 @@ def _backward(g: GradientBuilder, forward: Sequence[Op], loss: str, frozen: froz
     walked.reverse()
     ops.seed(g, next(op.layer for op in walked if scaled in op.outputs), scaled)
     for op in walked:
-        if any(map(g.has_gradient, op.outputs)) and any(map(g.wants, op.inputs)):
+        wanted = TRAINED_BEFORE in op.attrs or any(map(g.wants, op.inputs))
+        if wanted and any(map(g.has_gradient, op.outputs)):
             rule = kinds.find(op.kind).gradient_rule
             if rule is None:
                 raise RidgelineError(f"{op.name}: ops of kind {op.kind!r} have no gradient")

@@ -29,6 +29,7 @@ from ridgeline.workload.graph import (
     free_name,
 )
 from ridgeline.workload.kinds import Cost, OpKind, op_kind
+from ridgeline.workload.layer_patterns import is_below
 from ridgeline.workload.numerics import MASTER, Numerics
 from ridgeline.workload.sharding_rules import elementwise_sharding
 
@@ -39,6 +40,9 @@ STOP = "stop"
 """Kind of the op that no gradient passes."""
 
 Attrs = Sequence[tuple[str, int | float | str]]
+
+TRAINED_BEFORE = ("trained-before", 1)
+"""Attribute of an op that takes what another part of a network makes: weights are trained there."""
 
 _OF_WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
 
@@ -62,6 +66,8 @@ class GraphBuilder:
         What alone is trained, where that is not the whole network.
     separate_loss
         Which steps of a cross entropy are kernels of their own (`ops.cross_entropy`).
+    frozen_layers
+        Patterns of layers whose weights are not trained (`layer_patterns`).
 
     Attributes
     ----------
@@ -80,10 +86,12 @@ class GraphBuilder:
         tokens_per_sample: int = 0,
         adapters: AdaptedLayers | None = None,
         separate_loss: bool | str = False,
+        frozen_layers: Sequence[str] = (),
     ) -> None:
         self.name, self.batch, self.numerics = name, batch, numerics
         self.sample, self.tokens_per_sample = sample, tokens_per_sample
         self.adapters, self.separate_loss = adapters, separate_loss
+        self.frozen_layers = tuple(frozen_layers)
         self.frozen: frozenset[str] = frozenset()
         self.adaptable: dict[str, int] = {}
         """Products that may have an adapter, by layer: of how many parts; 0: a convolution."""
@@ -119,13 +127,14 @@ class GraphBuilder:
     def weight(
         self, name: str, shape: tuple[int, ...], *, adapts: bool = False, matrix_of: str = ""
     ) -> str:
-        """Declare a parameter: trained, or frozen if only weights that adapt are trained.
+        """Declare a parameter: trained, or frozen by its layer or since only others adapt.
 
         `matrix_of` is the layer whose product it is a matrix of, which may wait in few bits.
         """
-        if self.adapters is None or adapts:
+        by_layer = bool(self.frozen_layers) and is_below(name, self.frozen_layers)
+        if not by_layer and (self.adapters is None or adapts):
             return self.tensor(name, shape, self.numerics.master, Role.WEIGHT)
-        stored = self.adapters.stored_as(matrix_of) if matrix_of else None
+        stored = self.adapters.stored_as(matrix_of) if self.adapters and matrix_of else None
         return self.frozen_weight(name, shape, stored)
 
     def frozen_weight(self, name: str, shape: tuple[int, ...], stored_as: str | None = None) -> str:
@@ -341,7 +350,8 @@ class GradientBuilder(GraphBuilder):
         self._gradients = {w: g for w, g in self._gradients.items() if w in self.weights}
         self._wanted = {*(self.weights - self.frozen - frozen)}
         for op in forward:
-            if op.kind != STOP and not self._wanted.isdisjoint(op.inputs):
+            reached = TRAINED_BEFORE in op.attrs or not self._wanted.isdisjoint(op.inputs)
+            if reached and op.kind != STOP:
                 self._wanted.update(op.outputs)
 
     def forget(self, weight: str) -> None:

@@ -20,6 +20,7 @@ import ridgeline as rl  # noqa: E402
 from ridgeline.errors import RidgelineError  # noqa: E402
 from ridgeline.workload.graph import Graph, Role  # noqa: E402
 from ridgeline.workload.liveness import lifetimes, peak  # noqa: E402
+from ridgeline.workload.network_parts import part_models  # noqa: E402
 from ridgeline.workload.trace.native import graph_file  # noqa: E402
 from ridgeline.workload.trace.network import TraceWarning  # noqa: E402
 
@@ -254,8 +255,9 @@ def test_optimizers_keep_their_rules_unless_the_plan_says_another() -> None:
     assert rules(lion.details.lowered.graph) == {("g", "lion"), ("d", "lion")}
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::ridgeline.workload.trace.network.TraceWarning")
-def test_a_step_of_several_passes_runs_under_plans() -> None:
+def test_plans_divide_a_step_of_several_passes() -> None:
     step, inputs, _ = gan()
     model = rl.trace(step, *inputs)
     alone = rl.simulate(model, "dgx-h100", rl.Plan(global_batch=4 * BATCH))
@@ -264,6 +266,14 @@ def test_a_step_of_several_passes_runs_under_plans() -> None:
         found = rl.simulate(model, "dgx-h100", rl.Plan(global_batch=4 * BATCH, **plan))
         assert found.flops_per_step == alone.flops_per_step
         assert found.memory_bytes["activations"] < alone.memory_bytes["activations"]
+
+
+@pytest.mark.filterwarnings("ignore::ridgeline.workload.trace.network.TraceWarning")
+def test_several_passes_are_neither_cut_nor_divided_nor_written() -> None:
+    step, inputs, _ = gan()
+    model = rl.trace(step, *inputs)
+    with pytest.raises(RidgelineError, match="2 backward passes a step, which are not divided"):
+        part_models(model, ["g"])
     with pytest.raises(RidgelineError, match="2 backward passes a step, which are not cut"):
         rl.simulate(model, "dgx-h100", rl.Plan(global_batch=BATCH, pipeline=2))
     with pytest.raises(RidgelineError, match="no word for the 2 backward passes"):
