@@ -240,8 +240,6 @@ class OpCosts(NamedTuple):
         [ops] of a micro-batch; of adding its gradients to those of earlier ones.
     work, waited, once_s
         Of the units of `told`, as `PlanClass`.
-    placed
-        As `PlanClass`.
     """
 
     told: RepresentativeGraph
@@ -251,7 +249,6 @@ class OpCosts(NamedTuple):
     work: Floats
     waited: Floats
     once_s: Floats
-    placed: tuple[PlacedOps, ...]
 
 
 @dataclass

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -118,6 +119,7 @@ class PlanPricer:
         self._groups: dict[GroupKey, PlanClass | None] = {}
         self._ops: dict[GroupKey, OpCosts | None] = {}
         self._collective_s: dict[tuple[str, int, int, float], float] = {}
+        self._placed: dict[GroupKey, tuple[PlacedOps, ...]] = {}
         self._exchanged: dict[tuple[object, ...], tuple[PlacedOps, ...]] = {}
         self._moving: dict[int, Moving] = {}
         self._meshes: dict[GroupKey, Mesh] = {}
@@ -162,7 +164,9 @@ class PlanPricer:
         known = self._like(ops.told, key)
         if known not in self.made.groups:
             self.made.groups[known] = self._group_of(ops, key)
-        return self.made.groups[known]
+        found = self.made.groups[known]
+        placed = self.placed(key)
+        return replace(found, placed=placed) if placed else found
 
     def _group_of(self, ops: OpCosts, key: GroupKey) -> PlanClass:
         told, whole, graph = ops.told, ops.told.whole, ops.told.graph
@@ -181,6 +185,7 @@ class PlanPricer:
                 key, ReducedModel(self.model, ())
             )
             ops = self._ops[key] = self._by_unit(told, key)
+            self._placed.pop(key, None)
             self.made.ops[self._like(told, key)] = ops  # in the place of those of few layers
             return self._group_of(ops, key)
         starts = whole(told.starts(self.runs.cut)) if self.runs.cut != "even" else None
@@ -199,7 +204,6 @@ class PlanPricer:
             besides.of_more(whole),
             starts,
             self._named(told) if starts is None else None,
-            ops.placed,
         )
 
     @staticmethod
@@ -299,7 +303,11 @@ class PlanPricer:
     def placed(self, key: GroupKey) -> tuple[PlacedOps, ...]:
         """Return the collectives of a group, of which `least` is known, that take unlike long."""
         ops = self._ops_of(key)
-        return () if ops is None else ops.placed
+        if ops is None:
+            return ()
+        if key not in self._placed:  # of this number of devices: groups lie elsewhere on others
+            self._placed[key] = self._placed_ops(ops, key)
+        return self._placed[key]
 
     def leasts(self, keys: Sequence[GroupKey]) -> list[Floats | None]:
         """Return `least` of many groups, priced a few at a time."""
@@ -474,13 +482,11 @@ class PlanPricer:
             once_s[unit, int(graph.ops[i].pass_ is Pass.UPDATE)] += alone_s[i]
         by_unit: Floats = np.stack(columns, axis=1).astype(np.float64)
         added_s: Floats = per_op[:, ACCUMULATE].astype(np.float64)
-        placed = self._placed(told, key, home)
-        return OpCosts(told, home, seconds, added_s, by_unit, waited, once_s, placed)
+        return OpCosts(told, home, seconds, added_s, by_unit, waited, once_s)
 
-    def _placed(
-        self, told: RepresentativeGraph, key: GroupKey, home: Ints
-    ) -> tuple[PlacedOps, ...]:
+    def _placed_ops(self, ops_: OpCosts, key: GroupKey) -> tuple[PlacedOps, ...]:
         """Return the collectives that groups take unlike long for, by who takes part in them."""
+        told, home = ops_.told, ops_.home
         graph = told.graph
         of: dict[tuple[int, int], list[int]] = {}
         for i, op in enumerate(graph.ops):
