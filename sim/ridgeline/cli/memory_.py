@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from cyclopts import Parameter
 
+from ridgeline.cli.assignments import AdaptersText
 from ridgeline.cli.names import DeviceIfAny, Network
 from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from ridgeline.parallel.memory.liveness_profile import StepMemory
     from ridgeline.parallel.plan.plan import Plan
     from ridgeline.parallel.plan.stack_choice import StackChoice
+    from ridgeline.workload.model import Model
 
 
 def memory_(
@@ -28,6 +30,7 @@ def memory_(
     plan: str = "",
     batch: Whole | None = None,
     precision: str | None = None,
+    adapters: AdaptersText = None,
     recompute: str | None = None,
     offload: str | None = None,
     budget: str | None = None,
@@ -85,9 +88,11 @@ def memory_(
     from ridgeline.parallel.memory.liveness_profile import memory
     from ridgeline.parallel.plan.stack_choice import check_stack, choose_stack
     from ridgeline.parallel.plan.text import make_plan, plan_fields
+    from ridgeline.workload.adapters import adapters_of
     from ridgeline.workload.files import load_network
 
     planned = make_plan(plan_fields(plan, {"global_batch": batch, "precision": precision}))
+    network = load_network(model, {} if adapters is None else {"adapters": adapters_of(adapters)})
     if fit is not None:
         others = {
             "recompute": recompute, "offload": offload, "convolutions": convolutions,
@@ -99,13 +104,11 @@ def memory_(
                 raise RidgelineError(
                     f"--{name}: --fit looks for what fits by itself, and takes only --budget"
                 )
-        _print_fit(
-            model, planned, with_device(fit, device), budget, one_stack(software) or None, json=json
-        )
+        machine = with_device(fit, device)
+        _print_fit(network, planned, machine, budget, one_stack(software) or None, json=json)
         return
     if device is not None:
         raise RidgelineError("--device: it is of --fit, whose machine has devices")
-    network = load_network(model)
     choice = choose_stack(one_stack(software) or None, network, None, planned)
     check_stack(choice.stack, network, None, planned)
     result = memory(
@@ -176,7 +179,13 @@ def _print_at_once(result: StepMemory, choice: StackChoice, *, json: bool) -> No
 
 
 def _print_fit(
-    model: str, plan: Plan, machine: str, budget: str | None, software: str | None, *, json: bool
+    network: Model,
+    plan: Plan,
+    machine: str,
+    budget: str | None,
+    software: str | None,
+    *,
+    json: bool,
 ) -> None:
     """Print the fastest step that fits into a device of a machine, of what the software computes.
 
@@ -192,10 +201,9 @@ def _print_fit(
     from ridgeline.parallel.plan.resolved import resolved
     from ridgeline.parallel.plan.stack_choice import check_stack, choose_stack
     from ridgeline.units import show
-    from ridgeline.workload.files import load_network
 
     cluster = load_cluster(machine)
-    device, network = cluster.device, load_network(model)
+    device = cluster.device
     choice = choose_stack(software, network, cluster, plan)
     run = resolved(plan, choice.stack, cluster, network)
     check_stack(run.stack, network, cluster, run)

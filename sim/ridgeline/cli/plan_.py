@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ridgeline.cli.amounts import count_of, dollars_of, seconds_of, share_of
-from ridgeline.cli.assignments import assignments
+from ridgeline.cli.assignments import AdaptersText, assignments, with_adapters
 from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
 from ridgeline.cli.searched import (
@@ -46,6 +46,7 @@ def plan_(
     precision: Precision = None,
     software: Software = None,
     fix: Annotated[tuple[str, ...], Parameter(consume_multiple=False, negative="")] = (),
+    adapters: AdaptersText = None,
     set_: Annotated[
         tuple[str, ...], Parameter(name="--set", consume_multiple=False, negative="")
     ] = (),
@@ -123,7 +124,7 @@ def plan_(
     prices = Prices(parse_prices(price), energy_price)
     margin, most_gap = share_of(memory_margin, "--memory-margin"), share_of(gap, "--gap")
     seconds = None if time_limit is None else seconds_of(time_limit, "--time-limit")
-    fields = assignments(set_)
+    fields = assignments(with_adapters(set_, adapters))
     named = [with_device(name, device) for name in (cluster, *others)]
     points = [_point(model, name, fields, one_stack(software)) for name in named]
     told = _Told()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from ridgeline.cli.assignments import assignments
+from ridgeline.cli.assignments import AdaptersText, assignments, with_adapters
 from ridgeline.cli.names import MachineIfAny, NetworkIfAny
 from ridgeline.cli.number_options import Count, Whole
 from ridgeline.cli.output import console, print_json, print_quantity, print_step, print_value
@@ -49,6 +49,7 @@ def run_(  # noqa: PLR0915 - one statement an option
     fault: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     processes: Count = 1,
     cluster_address: str | None = None,
+    adapters: AdaptersText = None,
     set_: Annotated[tuple[str, ...], Parameter(name="--set", consume_multiple=False)] = (),
     out: str | None = None,
     ledger: str | None = None,
@@ -139,6 +140,7 @@ def run_(  # noqa: PLR0915 - one statement an option
     from ridgeline.workload.files import is_trace
 
     dry: DryRun | None = None
+    set_ = with_adapters(set_, adapters)
     model, cluster = _with_device(model, cluster, device, is_launch=from_ is not None)
     named = "" if software in {None, ALL} else str(software)
     if from_ is not None:

@@ -236,6 +236,12 @@ def lower(
         once=plan.stack.moe.dispatch == "node-limited",
         folded=0 < plan.expert_tensor_parallel < plan.tensor,
     )
+    if graph.backwards and plan.pipeline * plan.virtual_stages > 1:
+        raise ConfigError(
+            f"{graph.name} has {len(graph.backwards)} backward passes a step, which are not cut"
+            " into stages; allowed: pipeline=1, with data, tensor, context and expert parallelism",
+            field="plan.pipeline",
+        )
     sharded = _divided(Same(graph), division)
     n_parts = plan.pipeline * plan.virtual_stages
     weighed = None

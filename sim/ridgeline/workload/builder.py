@@ -13,9 +13,10 @@ from dataclasses import replace
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload import numerics as precisions
-from ridgeline.workload.adapters import Adapters
+from ridgeline.workload.adapters import AdaptedLayers
 from ridgeline.workload.generation_step import CachedLayer, GenerationStep
 from ridgeline.workload.graph import (
+    BackwardPass,
     CheckpointRegion,
     Conv,
     Gemm,
@@ -34,6 +35,9 @@ from ridgeline.workload.sharding_rules import elementwise_sharding
 
 OVERWRITABLE = frozenset({Role.ACTIVATION, Role.ACTIVATION_GRADIENT, Role.WEIGHT_GRADIENT})
 """Roles of the tensors that an op may overwrite: what the step itself made."""
+
+STOP = "stop"
+"""Kind of the op that no gradient passes."""
 
 Attrs = Sequence[tuple[str, int | float | str]]
 
@@ -80,7 +84,7 @@ class GraphBuilder:
         numerics: Numerics,
         sample: str = "samples",
         tokens_per_sample: int = 0,
-        adapters: Adapters | None = None,
+        adapters: AdaptedLayers | None = None,
         separate_loss: bool | str = False,
         frozen_layers: Sequence[str] = (),
     ) -> None:
@@ -89,8 +93,12 @@ class GraphBuilder:
         self.adapters, self.separate_loss = adapters, separate_loss
         self.frozen_layers = tuple(frozen_layers)
         self.frozen: frozenset[str] = frozenset()
+        self.adaptable: dict[str, int] = {}
+        """Products that may have an adapter, by layer: of how many parts; 0: a convolution."""
         self.checkpoints: dict[int, list[str]] = {}
         """Regions that are formed again, by numbers; below 0: all of them."""
+        self.backwards: list[BackwardPass] = []
+        """Of a step that has several, or several optimizers."""
         self.generation: GenerationStep | None = None
         self.cached: list[CachedLayer] = []
         self.tensors: dict[str, Tensor] = {}
@@ -116,13 +124,41 @@ class GraphBuilder:
         """Declare a part of the mini-batch; what is to be computed with is delivered in 4 bytes."""
         return self.tensor(name, shape, format_ or self.numerics.delivered, Role.INPUT)
 
-    def weight(self, name: str, shape: tuple[int, ...], *, adapts: bool = False) -> str:
-        """Declare a parameter: trained, or frozen by its layer or since only others adapt."""
+    def weight(
+        self, name: str, shape: tuple[int, ...], *, adapts: bool = False, matrix_of: str = ""
+    ) -> str:
+        """Declare a parameter: trained, or frozen by its layer or since only others adapt.
+
+        `matrix_of` is the layer whose product it is a matrix of, which may wait in few bits.
+        """
         by_layer = bool(self.frozen_layers) and is_below(name, self.frozen_layers)
         if not by_layer and (self.adapters is None or adapts):
             return self.tensor(name, shape, self.numerics.master, Role.WEIGHT)
+        stored = self.adapters.stored_as(matrix_of) if self.adapters and matrix_of else None
+        return self.frozen_weight(name, shape, stored)
+
+    def frozen_weight(self, name: str, shape: tuple[int, ...], stored_as: str | None = None) -> str:
+        """Declare a parameter that is not trained, in the compute format or one of few bits."""
         self.frozen |= {name}
-        return self.tensor(name, shape, self.numerics.compute, Role.WEIGHT)
+        return self.tensor(name, shape, stored_as or self.numerics.compute, Role.WEIGHT)
+
+    def packed(self, weight: str) -> bool:
+        """Tell whether a frozen matrix waits in few bits, to be unpacked where it is multiplied.
+
+        Raises
+        ------
+        RidgelineError
+            If it is, and the precision has narrow products, whose operands are quantised.
+        """
+        if self.adapters is None or self.format(weight) != self.adapters.adapters.base_format:
+            return False
+        if self.numerics.narrow is not None:
+            raise RidgelineError(
+                f"{self.name}: frozen weights in {self.format(weight)} are unpacked to"
+                f" {self.numerics.compute}, but {self.numerics.name} multiplies in"
+                f" {self.numerics.narrow.forward}; choose {self.numerics.compute}-mixed"
+            )
+        return True
 
     def freeze(self, *layers: str) -> None:
         """Leave the weights of layers whose names begin so as earlier training made them."""
@@ -206,6 +242,10 @@ class GraphBuilder:
         self.ops.append(op)
         return op
 
+    def free_op_name(self, name: str) -> str:
+        """Return a name that no op has: it, or it with the least number that makes it new."""
+        return free_name(name, self._op_names)
+
     def cast(self, tensor: str, format_: str, layer: str) -> str:
         """Return the tensor in another format, by a cast op the first time that it is needed."""
         source, format_ = self.tensors[tensor], self.numerics.of(format_)
@@ -273,6 +313,7 @@ class GraphBuilder:
                 CheckpointRegion(tuple(names), number < 0)
                 for number, names in sorted(self.checkpoints.items(), key=lambda one: abs(one[0]))
             ),
+            tuple(self.backwards),
         )
 
 
@@ -288,16 +329,34 @@ class GradientBuilder(GraphBuilder):
             forward.name, forward.batch, numerics, forward.sample, forward.tokens_per_sample
         )
         self.tensors.update(forward.tensors)
-        self.ops += forward.ops
         self._op_names.update(op.name for op in forward.ops)
         self._gradients: dict[str, str] = {}
+        self._wanted: set[str] = set()
         self.frozen = forward.frozen
         self.take_checkpoints(forward)
-        weights = {t.name for t in forward.tensors.values() if t.role is Role.WEIGHT}
-        self._wanted = weights - forward.frozen
-        for op in forward.ops:
-            if TRAINED_BEFORE in op.attrs or not self._wanted.isdisjoint(op.inputs):
+        self.backwards += forward.backwards
+        self.weights = frozenset(t.name for t in forward.tensors.values() if t.role is Role.WEIGHT)
+
+    def begin(self, forward: Sequence[Op], frozen: frozenset[str] = frozenset()) -> None:
+        """Begin a backward pass: gradients of weights stay, all others are its own.
+
+        Parameters
+        ----------
+        forward
+            All forward ops before it.
+        frozen
+            Weights that it forms no gradients of.
+        """
+        self._gradients = {w: g for w, g in self._gradients.items() if w in self.weights}
+        self._wanted = {*(self.weights - self.frozen - frozen)}
+        for op in forward:
+            reached = TRAINED_BEFORE in op.attrs or not self._wanted.isdisjoint(op.inputs)
+            if reached and op.kind != STOP:
                 self._wanted.update(op.outputs)
+
+    def forget(self, weight: str) -> None:
+        """Drop the gradient of a weight (``zero_grad``)."""
+        self._gradients.pop(weight, None)
 
     def wants(self, tensor: str) -> bool:
         """Tell whether a forward tensor depends on weights, so that its gradient is needed."""
@@ -403,13 +462,22 @@ def settle(ops: Sequence[Op], tensors: dict[str, Tensor]) -> tuple[Op, ...]:
     """Keep `in_place` only where it destroys nothing.
 
     The overwritten tensor must have been made in this step, have the bytes of the output, and be
-    read by no later op: neither by another forward consumer nor by a gradient.
+    read by no later op: neither by another forward consumer nor by a gradient. An op that only
+    stops gradients shares its input's storage and changes nothing in it.
     """
     last_read = {name: i for i, op in enumerate(ops) for name in op.inputs}
+    shared = {op.outputs[0] for op in ops if op.kind == STOP}
 
     def destroys(i: int, op: Op) -> bool:
         old, new = tensors[op.inputs[0]], tensors[op.outputs[0]]
-        return last_read[old.name] > i or old.role not in OVERWRITABLE or old.bytes != new.bytes
+        if op.kind == STOP:
+            return old.bytes != new.bytes
+        return (
+            old.name in shared
+            or last_read[old.name] > i
+            or old.role not in OVERWRITABLE
+            or old.bytes != new.bytes
+        )
 
     return tuple(
         replace(op, in_place=False) if op.in_place and destroys(i, op) else op

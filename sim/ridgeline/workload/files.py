@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ridgeline import catalog
-from ridgeline.errors import ConfigError
+from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.workload.execution import Execution
 
 if TYPE_CHECKING:
@@ -44,7 +44,32 @@ def load_model(
         return read_model(name_or_path, overrides)
     from ridgeline.workload import trace
 
-    return trace.load(name_or_path, overrides)
+    options = dict(overrides or {})
+    adapters = {key: options.pop(key) for key in list(options) if key.split(".")[0] == _ADAPTERS}
+    loaded = trace.load(name_or_path, options)
+    return _with_adapters(loaded, adapters, str(name_or_path)) if adapters else loaded
+
+
+_ADAPTERS = "adapters"
+
+
+def _with_adapters(
+    loaded: Model | Execution, options: Mapping[str, Any], file: str
+) -> Model | Execution:
+    """Put adapters on a network that another program wrote."""
+    if isinstance(loaded, Execution):
+        raise ConfigError("an execution has no adapters: its tasks are recorded", file=file)
+    whole = options.get(_ADAPTERS, {})
+    fields = {"rank": whole} if isinstance(whole, int) else dict(whole)
+    fields |= {
+        path.partition(".")[2]: value for path, value in options.items() if path != _ADAPTERS
+    }
+    try:
+        return loaded.with_adapters(fields)
+    except ConfigError:
+        raise
+    except RidgelineError as error:
+        raise ConfigError(str(error), file=file) from error
 
 
 def load_network(name_or_path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model:

@@ -14,6 +14,7 @@ fp8-block    8     4         3                 fp32         DeepSeek-AI, 2024; 3
 mxfp8        8     4         3                 fp32         OCP, 2023; 8 for each 32
 mxfp4        4     2         1                 fp32         OCP, 2023; 8 for each 32
 nvfp4        4     2         1         32      fp32         NVIDIA, 2025; 8 for each 16
+nf4          4     0         4                 none         Dettmers et al., 2023; see below
 int8         8     0         7                 int32        Jacob et al., CVPR 2018
 int8-block   8     0         7                 int32        Dettmers et al., 2022; 32 for each 256
 int16        16    0         15                int32        Chen et al. (Eyeriss), JSSC 2017
@@ -23,7 +24,10 @@ flex16+5     16    0         15        5       fp32         Köster et al., NIPS
 "mantissa" is without the hidden bit of a float and without the sign. "shared" bits exist once for a
 whole tensor; fp8-block has more for every 128 numbers, mxfp8 and mxfp4 for every 32, nvfp4 for
 every 16, the scale of their block, and their range here is that of a number alone. tf32 uses 19 of
-the 32 bits that it is stored in. int32 and int64 only index.
+the 32 bits that it is stored in. int32 and int64 only index. A number of nf4 is the index of one of
+16 levels, the quantiles of a normal distribution, and is never multiplied as it is: every 64
+numbers share a scale of 8 bits, every 256 of these scales one of 32 (Dettmers et al., "QLoRA:
+efficient finetuning of quantized LLMs", arXiv:2305.14314, Section 3, with double quantization).
 
 **Stored in one format, multiplied in another.** "X-as-Y" is a format with the bits of X whose
 numbers are converted to Y where they are multiplied: "fp16-as-fp32", what cuDNN calls its pseudo
@@ -69,7 +73,7 @@ class Format:
     ----------
     kind
         "float"; "fixed": an integer times a step that all numbers of a tensor share; "index": an
-        integer that stands for itself.
+        integer that stands for itself, or for a level of a table.
     bits
         Of storage of one number.
     exponent_bits, mantissa_bits
@@ -170,6 +174,7 @@ _ALL = (
     Format("int8-block", "fixed", 8, 0, 7, 0, "int8", "int32", block=256, block_bits=32),
     Format("int16", "fixed", 16, 0, 15, accumulator="int32"),
     Format("flex16+5", "fixed", 16, 0, 15, shared_bits=5),
+    Format("nf4", "index", 4, 0, 4, block=64 * 256, block_bits=256 * 8 + 32),
     Format("int32", "index", 32, 0, 31, accumulator="int32"),
     Format("int64", "index", 64, 0, 63, accumulator="int64"),
 )

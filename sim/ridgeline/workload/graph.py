@@ -267,6 +267,31 @@ class CheckpointRegion(NamedTuple):
     whole: bool = False
 
 
+class BackwardPass(NamedTuple):
+    """One backward pass of a step that has several, or several optimizers.
+
+    Attributes
+    ----------
+    loss
+        The tensor whose gradient is taken.
+    after
+        How many ops of the forward graph come before it.
+    updates
+        Which optimizers follow it, by name, and the weights that each updates.
+    frozen
+        Weights that it forms no gradients of.
+    forgets
+        Weights whose gradients of earlier passes are gone when it begins (``zero_grad``); those of
+        others are added to.
+    """
+
+    loss: str
+    after: int
+    updates: tuple[tuple[str, tuple[str, ...]], ...]
+    frozen: frozenset[str] = frozenset()
+    forgets: frozenset[str] = frozenset()
+
+
 def is_generated(op: Op) -> bool:
     """Tell whether an op is one that libraries for generation have a kernel for."""
     return any(name in (LIBRARY, WITHIN) for name, _ in op.attrs)
@@ -297,6 +322,8 @@ class Graph:
     checkpoints: tuple[CheckpointRegion, ...] = ()
     """What the network's own code has the backward pass form again
     (`parallel.checkpointing.recompute`)."""
+    backwards: tuple[BackwardPass, ...] = ()
+    """The backward passes of a step that has several, or several optimizers; `loss` is the last."""
 
     @cached_property
     def sizes(self) -> dict[str, int]:

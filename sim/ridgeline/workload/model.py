@@ -14,13 +14,14 @@ from ridgeline import catalog, config, views
 from ridgeline.errors import RidgelineError, nearest, short
 from ridgeline.workload import numerics as precisions
 from ridgeline.workload import optimizers, sparsity
+from ridgeline.workload.adapters import AdaptedLayers, Adapters, adapted_layers, adapters_of
 from ridgeline.workload.autodiff import training_graph
 from ridgeline.workload.builder import TRAINED_BEFORE, GraphBuilder
 from ridgeline.workload.dataset import load_dataset
 from ridgeline.workload.families import FAMILIES, Network
 from ridgeline.workload.families.base import Published
 from ridgeline.workload.graph import Graph, Role
-from ridgeline.workload.layer_patterns import check_patterns
+from ridgeline.workload.layer_patterns import check_patterns, is_below
 from ridgeline.workload.numerics import Numerics
 from ridgeline.workload.optimizers import Optimizer
 from ridgeline.workload.without_loss import without_loss
@@ -99,24 +100,66 @@ class Model:
         if not 1 <= batch <= MAX_BATCH:
             raise RidgelineError(f"a batch of {batch} samples; allowed: 1 to {MAX_BATCH}")
         graph = self.network.graph(self.builder(batch, precisions.find(precision)))
-        weights = [t.name for t in graph.tensors.values() if t.role is Role.WEIGHT]
-        if self.network.adapters is not None and graph.frozen.issuperset(weights):
-            raise RidgelineError(f"{self.name}: no linear layer fits the patterns of its adapters")
+        weights = (t.name for t in graph.tensors.values() if t.role is Role.WEIGHT)
         check_patterns(self.name, "frozen_layers", self.network.frozen_layers, weights)
-        return graph
+        notes = self.adapted.notes if self.adapted is not None else ()
+        return replace(graph, notes=(*graph.notes, *notes)) if notes else graph
 
     def builder(self, batch: int, numerics: Numerics) -> GraphBuilder:
         """Return an empty builder of the network's graphs."""
+        return self._builder(batch, numerics, self.adapted)
+
+    def _builder(
+        self, batch: int, numerics: Numerics, adapted: AdaptedLayers | None
+    ) -> GraphBuilder:
         return GraphBuilder(
             self.name,
             batch,
             numerics,
             self.network.sample,
             self.network.tokens_per_sample,
-            self.network.adapters,
+            adapted,
             self.network.separate_loss,
             self.network.frozen_layers,
         )
+
+    @cached_property
+    def adapted(self) -> AdaptedLayers | None:
+        """The layers that have adapters; None where the whole network is trained."""
+        if self.network.adapters is None:
+            return None
+        plain = self._builder(self.network.smallest_batch, precisions.find(precisions.MASTER), None)
+        graph = self.network.graph(plain)
+        frozen = self.network.frozen_layers
+        layers = {name: n for name, n in plain.adaptable.items() if not is_below(name, frozen)}
+        return adapted_layers(self.name, self.network.adapters, layers, graph)
+
+    def with_adapters(self, adapters: str | int | Mapping[str, Any]) -> Model:
+        """Return the network with its weights frozen and adapters beside them (LoRA, QLoRA).
+
+        Parameters
+        ----------
+        adapters
+            The rank, the fields of `workload.adapters.Adapters`, or both as a command line has
+            them: "rank=16,layers=q_proj+v_proj,base_format=nf4".
+
+        Raises
+        ------
+        RidgelineError
+            If a field is unknown or no layer fits, or the ops are those of a record.
+        """
+        if self.network.recorded:
+            raise RidgelineError(
+                f"{self.name}: its ops are those of a record, beside which no adapters can be put"
+            )
+        fields = adapters_of(adapters) if isinstance(adapters, str) else adapters
+        fields = {"rank": fields} if isinstance(fields, int) else dict(fields)
+        document = config.Document(f"adapters of {self.name}", fields, {}, tuple(fields))
+        made = config.validate(document, Adapters)
+        network = self.network.model_copy(update={"adapters": made})
+        found = replace(self, network=network, overrides={**self.overrides, "adapters": fields})
+        found.forward(network.smallest_batch)
+        return found
 
     def inference(self, batch: int, precision: str = "fp32") -> Graph:
         """Return the forward pass without the loss; equal calls return one object."""

@@ -77,8 +77,15 @@ def divided(graph: Graph, names: Sequence[str]) -> NetworkParts:
     Raises
     ------
     ConfigError
-        If no layer is of a part, a part reads what the rest makes, or parts share weights.
+        If no layer is of a part, a part reads what the rest makes, parts share weights, or the step
+        has several backward passes.
     """
+    if graph.backwards:
+        raise ConfigError(
+            f"{graph.name} has {len(graph.backwards)} backward passes a step, which are not divided"
+            " into parts",
+            field="parts",
+        )
     matched = [_matching(op.layer, names) for op in graph.ops]
     _check_names(graph, names, matched)
     order = list(dict.fromkeys(m for m in matched if m is not None))

@@ -50,7 +50,7 @@ def test_adapters_by_peft(tmp_path: Path) -> None:
     )
     job = changed(tmp_path, "bf16: true", lora)
     assert job.model_fields["adapters"]["layers"] == ["*.attention.query"]
-    assert any("4 bits" in note for note in job.notes)
+    assert any("nf4" in note for note in job.notes)
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ def test_adapters_on_a_sharded_network() -> None:
     assert dict(job.plan) == expected
     assert job.software_settings == {"kernels.attention": "flash"}
     assert not job.unread
-    assert any("frozen weights have 4 bits there" in note for note in job.notes)
+    assert any("frozen matrices wait in nf4" in note for note in job.notes)
     assert any("state may lie in the host's memory" in note for note in job.notes)
     graph = load_model(job.model, dict(job.model_fields) | {"layers": 2}).forward(1)
     adapted = {name for name in graph.tensors if name.endswith("adapter-up.weight")}

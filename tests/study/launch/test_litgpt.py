@@ -60,7 +60,7 @@ def test_fine_tuning_with_adapters(tmp_path: Path) -> None:
     assert "*.attention.key" not in layers
     assert (job.plan["data"], job.plan["global_batch"]) == (1, 16)
     assert any("lm_head" in note for note in job.notes)
-    assert any("4 bits" in note for note in job.notes)
+    assert any("nf4" in note for note in job.notes)
     assert not job.unread
 
 

@@ -165,6 +165,41 @@ def test_attention_with_changed_scores_costs_what_plain_attention_costs():
     assert changed.flops() == plain.flops()
 
 
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize(("size", "window"), [(64, 100), (128, 512), (32, 1), (128, 0)])
+def test_blocks_that_a_mask_leaves_out_are_not_computed(size, window, inside):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+    length = 512
+
+    def near(batch, head, row, column):
+        return (row >= column) & (row - column < window)
+
+    def mask():
+        return create_block_mask(near, None, None, length, length, "cpu", BLOCK_SIZE=size)
+
+    class Attention(nn.Module):
+        def __init__(self, masked):
+            super().__init__()
+            self.qkv, self.masked = nn.Linear(16, 48), masked
+            self.blocks = mask() if masked and not inside else None
+
+        def forward(self, x):
+            q, k, v = self.qkv(x).view(*x.shape[:2], 3, 2, 8).permute(2, 0, 3, 1, 4)
+            blocks = mask() if self.masked and inside else self.blocks
+            return flex_attention(q, k, v, block_mask=blocks).transpose(1, 2).flatten(2)
+
+    x = torch.empty(2, length, 16)
+    whole, masked = (
+        rl.trace(Attention(on), x, loss="mse").training(2, "fp32") for on in (False, True)
+    )
+    of_scores = 3 * 2 * (2 * 2 * length * length * (8 + 8))
+    rows, columns = torch.meshgrid(torch.arange(length), torch.arange(length), indexing="ij")
+    seen = near(0, 0, rows, columns).unfold(0, size, size).unfold(1, size, size)
+    done = seen.flatten(2).any(-1).float().mean().item()
+    assert whole.flops() - masked.flops() == pytest.approx((1 - done) * of_scores, rel=1e-6)
+
+
 def test_complex_products_and_distances_are_products():
     class Complex(nn.Module):
         def __init__(self):

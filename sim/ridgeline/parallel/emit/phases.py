@@ -22,10 +22,11 @@ def phases_of(
     """
     phase_of = [END] * len(graph.ops)
     read = set(sent)  # by the ops of the backward pass that follow
+    later = _after_a_backward_pass(graph)
     for i in reversed(range(len(graph.ops))):
         op = graph.ops[i]
         if op.pass_ is Pass.FORWARD:
-            phase_of[i] = BEGIN if _begins(op, graph) else FORWARD
+            phase_of[i] = BEGIN if _begins(op, graph) else BACKWARD if i > later else FORWARD
         elif op.pass_ is not Pass.UPDATE:
             waits = splits and op.pass_ is Pass.WEIGHT_GRADIENT and read.isdisjoint(op.outputs)
             phase_of[i] = WEIGHTS if waits else BACKWARD
@@ -35,6 +36,13 @@ def phases_of(
     for i, phase in enumerate(phase_of):
         phases[phase].append(i)
     return {phase: ops for phase, ops in phases.items() if ops}
+
+
+def _after_a_backward_pass(graph: Graph) -> int:
+    """Where the first of several backward passes begins: forward ops behind it stay there."""
+    ops = enumerate(graph.ops) if graph.backwards else ()
+    backward = {Pass.INPUT_GRADIENT, Pass.WEIGHT_GRADIENT}
+    return next((i for i, op in ops if op.pass_ in backward), len(graph.ops))
 
 
 @lru_cache(maxsize=64)

@@ -7,16 +7,8 @@ from collections.abc import Iterable
 
 from ridgeline.study.launch import shape
 from ridgeline.study.launch.job import LaunchDraft
+from ridgeline.workload.adapters import PROJECTIONS
 
-_LAYERS = {
-    "q_proj": "*.attention.query", "k_proj": "*.attention.key", "v_proj": "*.attention.value",
-    "o_proj": "*.attention.output", "q_a_proj": "*.attention.query-down",
-    "q_b_proj": "*.attention.query-up", "kv_a_proj_with_mqa": "*.attention.key-value-down",
-    "kv_b_proj": "*.attention.key-value-up",
-    "gate_proj": "*.feed-forward.gate", "up_proj": "*.feed-forward.up",
-    "down_proj": "*.feed-forward.down",
-}  # fmt: skip
-"""Products by the names of transformers, as the simulator calls them (of a network not fused)."""
 _ALIASES = {
     "wq": "q_proj", "wk": "k_proj", "wv": "v_proj", "wo": "o_proj", "query": "q_proj",
     "key": "k_proj", "value": "v_proj", "dense": "o_proj", "w1": "gate_proj", "w3": "up_proj",
@@ -25,6 +17,8 @@ _ALIASES = {
 ALL = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 """What "all linear layers" means: all but the classifier."""
 
+_LAYERS = {name: PROJECTIONS[name][0] for name in PROJECTIONS if name.endswith(("proj", "mqa"))}
+"""Products outside experts, of a network whose products are not fused."""
 _LATENT = ("q_b_proj", "kv_a_proj_with_mqa", "kv_b_proj")
 _SHARED = {
     "gate_proj": "*.experts.shared.gate*", "up_proj": "*.experts.shared.up",
@@ -92,8 +86,11 @@ def products(pattern: str) -> tuple[str, ...]:
 
 
 def frozen_bits(draft: LaunchDraft, bits: int) -> None:
-    """Say that frozen weights of fewer bits count as they are computed with."""
-    draft.note(
-        f"frozen weights have {bits} bits there; they count 16 here, and unpacking them takes no"
-        " time: memory is an upper bound"
-    )
+    """Keep the frozen matrices of a network in few bits, as bitsandbytes does (QLoRA)."""
+    if bits < 16:
+        base_format = "nf4" if bits == 4 else "int8"
+        draft.model_fields["adapters"] |= {"base_format": base_format}
+        draft.note(
+            f"frozen matrices wait in {base_format} and are unpacked before each product; the"
+            " classifier's, embeddings and norms are as they are computed with"
+        )

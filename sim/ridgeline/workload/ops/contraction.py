@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ridgeline.errors import RidgelineError
+from ridgeline.workload.adapters import part_names
 from ridgeline.workload.builder import Attrs, GradientBuilder, GraphBuilder
 from ridgeline.workload.graph import Conv, Gemm, Op
 from ridgeline.workload.kinds import Cost, OpKind, op_kind
@@ -29,6 +31,7 @@ from ridgeline.workload.sharding_axes import (
     whole,
 )
 from ridgeline.workload.sharding_rules import (
+    elementwise_sharding,
     filter_labels,
     flat_lead,
     image_labels,
@@ -75,9 +78,9 @@ def conv2d(
         raise RidgelineError(f"layer {layer!r}: the weights of {weights_of!r} do not fit")
     shape = (n, filters, loops.h_out, loops.w_out)
     (y,) = contract(b, CONV2D, layer, x, weight, [shape], loops)
-    if not bias:
-        return y
-    return add_bias(b, layer, y, axis=1, shared=weights_of and f"{weights_of}.bias")
+    if bias:
+        y = add_bias(b, layer, y, axis=1, shared=weights_of and f"{weights_of}.bias")
+    return adapted_image(b, layer, x, y, loops) if weights_of is None else y
 
 
 def conv_transpose2d(
@@ -120,9 +123,10 @@ def linear(
         Take all axes but the first as one: images as vectors.
     """
     k = math.prod(b.shape(x)[1:]) if flatten else b.shape(x)[-1]
-    y = product(b, layer, x, b.weight(f"{layer}.weight", (features, k)), flatten=flatten)
+    weight = b.weight(f"{layer}.weight", (features, k), matrix_of=layer)
+    y = product(b, layer, x, weight, flatten=flatten)
     y = add_bias(b, layer, y, axis=-1) if bias else y
-    return y if flatten else _adapted(b, layer, x, (y,))[0]
+    return adapted(b, layer, x, (y,), k)[0]
 
 
 def fused_linear(
@@ -133,29 +137,78 @@ def fused_linear(
     In the backward pass the outputs' gradients are first copied side by side.
     """
     *lead, k = b.shape(x)
-    weight = b.weight(f"{layer}.weight", (sum(features), k))
+    weight = b.weight(f"{layer}.weight", (sum(features), k), matrix_of=layer)
     loops = Gemm(math.prod(lead), sum(features), k)
     ys = contract(b, GEMM, layer, x, weight, [(*lead, n) for n in features], loops)
     if bias:
         ys = tuple(add_bias(b, layer, y, axis=-1, name=f"bias{i}") for i, y in enumerate(ys))
-    return _adapted(b, layer, x, ys)
+    return adapted(b, layer, x, ys, k)
 
 
-def _adapted(b: GraphBuilder, layer: str, x: str, ys: tuple[str, ...]) -> tuple[str, ...]:
-    """Add to the outputs of a linear layer what its adapter of low rank gives, if it has one."""
-    if b.adapters is None or not b.adapters.at(layer):
+def adapted(
+    b: GraphBuilder, layer: str, x: str, ys: tuple[str, ...], k: int, experts: int = 1
+) -> tuple[str, ...]:
+    """Add to the outputs of a linear layer what its adapters of low rank give, if it has some.
+
+    Parameters
+    ----------
+    k
+        Features that the layer reads of every row.
+    experts
+        How many layers of equal size it is, each with weights and adapters of its own.
+    """
+    b.adaptable[layer] = len(ys)
+    if b.adapters is None or layer not in b.adapters.parts:
         return ys
+    chosen = b.adapters.parts[layer]
+    if not chosen:
+        return _with_adapter(b, layer, x, ys, (k, experts))
+    names = part_names(layer, len(ys))
+    return tuple(
+        _with_adapter(b, names[i], x, (y,), (k, experts))[0] if i in chosen else y
+        for i, y in enumerate(ys)
+    )
+
+
+def _with_adapter(
+    b: GraphBuilder, layer: str, x: str, ys: tuple[str, ...], sizes: tuple[int, int]
+) -> tuple[str, ...]:
+    assert b.adapters is not None
     down, up = f"{layer}.adapter-down", f"{layer}.adapter-up"
-    rank, features = b.adapters.rank, [b.shape(y)[-1] for y in ys]
-    if b.adapters.dropout:
-        x = dropout(b, f"{layer}.adapter-dropout", x, b.adapters.dropout)
-    *lead, k = b.shape(x)
-    x = product(b, down, x, b.weight(f"{down}.weight", (rank, k), adapts=True))
-    weight = b.weight(f"{up}.weight", (sum(features), rank), adapts=True)
-    loops = Gemm(math.prod(lead), sum(features), rank)
+    rank, features, (k, experts) = b.adapters.adapters.rank, [b.shape(y)[-1] for y in ys], sizes
+    if b.adapters.adapters.dropout:
+        x = dropout(b, f"{layer}.adapter-dropout", x, b.adapters.adapters.dropout)
+    own = () if experts == 1 else (experts,)
+    lead = b.shape(ys[0])[:-1]
+    rows = math.prod(lead) // experts
+    weight = b.weight(f"{down}.weight", (*own, rank, k), adapts=True)
+    loops = Gemm(rows, rank, k, experts)
+    (x,) = contract(b, GEMM, down, x, weight, [(*lead, rank)], loops)
+    weight = b.weight(f"{up}.weight", (*own, sum(features), rank), adapts=True)
+    loops = Gemm(rows, sum(features), rank, experts)
     more = contract(b, GEMM, up, x, weight, [b.shape(y) for y in ys], loops)
     sums = [f"{layer}.add-adapter{i}" for i in range(len(ys))]
     return tuple(add(b, name, y, z) for name, y, z in zip(sums, ys, more, strict=True))
+
+
+def adapted_image(b: GraphBuilder, layer: str, x: str, y: str, loops: Conv) -> str:
+    """Add to the output of a convolution what its adapter gives: such a window, then 1 x 1."""
+    if loops.groups > 1 or loops.taps > 1:
+        return y  # nothing is published of adapters beside these
+    b.adaptable[layer] = 0
+    if b.adapters is None or layer not in b.adapters.parts:
+        return y
+    rank, shape = b.adapters.adapters.rank, b.shape(y)
+    down, up = f"{layer}.adapter-down", f"{layer}.adapter-up"
+    if b.adapters.adapters.dropout:
+        x = dropout(b, f"{layer}.adapter-dropout", x, b.adapters.adapters.dropout)
+    windows = replace(loops, c_out=rank)
+    weight = b.weight(f"{down}.weight", (rank, loops.c_in, loops.r, loops.s), adapts=True)
+    (x,) = contract(b, CONV2D, down, x, weight, [(shape[0], rank, *shape[2:])], windows)
+    weight = b.weight(f"{up}.weight", (loops.c_out, rank, 1, 1), adapts=True)
+    points = Conv(loops.batch, rank, loops.h_out, loops.w_out, loops.c_out, 1, 1)
+    (more,) = contract(b, CONV2D, up, x, weight, [shape], points)
+    return add(b, f"{layer}.add-adapter", y, more)
 
 
 def product(
@@ -186,9 +239,10 @@ def product(
 def expert_linears(b: GraphBuilder, layer: str, x: str, features: Sequence[int]) -> tuple[str, ...]:
     """`fused_linear` with other weights for each expert: x [experts, tokens, k]."""
     experts, tokens, k = b.shape(x)
-    weight = b.weight(f"{layer}.weight", (experts, sum(features), k))
+    weight = b.weight(f"{layer}.weight", (experts, sum(features), k), matrix_of=layer)
     loops = Gemm(tokens, sum(features), k, batch=experts)
-    return contract(b, GEMM, layer, x, weight, [(experts, tokens, n) for n in features], loops)
+    ys = contract(b, GEMM, layer, x, weight, [(experts, tokens, n) for n in features], loops)
+    return adapted(b, layer, x, ys, k, experts)
 
 
 def add_bias(
@@ -253,6 +307,8 @@ def operands(
     narrow: bool = True,
 ) -> tuple[str, str]:
     """Return the operands of a contraction in the format that the precision multiplies in."""
+    if b.packed(weight):
+        return b.cast(x, b.numerics.compute, layer), weight
     if narrow and _may_be_narrow(b, kind, loops):
         return b.quantise(x, layer), b.quantise(weight, layer)
     compute = b.numerics.compute
@@ -419,3 +475,8 @@ BIAS = op_kind(
     gradient=Cost(1, "output element", "an addition into the sum over the batch"),
     sharding=_bias_sharding,
 )(_bias_gradient)
+UNPACK = op_kind(
+    "unpack",
+    forward=Cost(2, "element", "a conversion, and a multiplication by the scale of its block"),
+    sharding=elementwise_sharding,
+)(None)

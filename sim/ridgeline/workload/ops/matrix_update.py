@@ -99,7 +99,7 @@ def matrix_update(
         layer,
         (weight, gradient, *states),
         (x, *states),
-        name=f"{weight}.update",
+        name=f"{weight}.update",  # of a matrix: once a step
         pass_=Pass.UPDATE,
         flops=rule.flops(size),
         passes=(0, rule.gradient_passes, *(1 for _ in states)),

@@ -68,7 +68,7 @@ def update(g: GradientBuilder, layer: str, weight: str, gradient: str, rule: Opt
         layer,
         (weight, gradient, *states),
         (weight, *states),
-        name=f"{weight}.update",
+        name=g.free_op_name(f"{weight}.update"),  # a step may update it more than once
         pass_=Pass.UPDATE,
         flops=rule.flops(touched),
         passes=passes,
@@ -78,11 +78,12 @@ def update(g: GradientBuilder, layer: str, weight: str, gradient: str, rule: Opt
 
 
 def state_tensors(g: GradientBuilder, weight: str, rule: Optimizer) -> list[str]:
-    """Declare what an optimizer keeps for a weight tensor."""
+    """Declare what an optimizer keeps for a weight tensor, if that is not there yet."""
     format_ = rule.format_of(g.elements(weight), g.numerics.master)
+    states = {f"{weight}.{name}": of for name, of in rule.state_shapes(g.shape(weight)).items()}
     return [
-        g.tensor(f"{weight}.{name}", shape, format_, Role.STATE)
-        for name, shape in rule.state_shapes(g.shape(weight)).items()
+        name if name in g.tensors else g.tensor(name, shape, format_, Role.STATE)
+        for name, shape in states.items()
     ]
 
 

@@ -34,7 +34,18 @@ _OP = ("name", "kind", "pass", "layer", "inputs", "outputs", "gemm", "conv", *_O
 
 
 def graph_document(graph: Graph) -> dict[str, Any]:
-    """Return a graph as plain values; what has its default value is left out."""
+    """Return a graph as plain values; what has its default value is left out.
+
+    Raises
+    ------
+    RidgelineError
+        If it is a forward graph with several backward passes, which this file cannot say.
+    """
+    if graph.backwards and all(op.pass_ is Pass.FORWARD for op in graph.ops):
+        raise RidgelineError(
+            f"{graph.name}: a file has no word for the {len(graph.backwards)} backward passes of a"
+            " step; write its training graph"
+        )
     return {
         "sample": graph.sample,
         "tokens_per_sample": graph.tokens_per_sample,

@@ -42,6 +42,14 @@ class TraceWriter:
             and self.values[step.inputs[1]].shape == (step.attrs["k"], step.attrs["n"])
             and self.values[step.inputs[1]].origin in {"weight", "frozen"}
         }  # matrices [k, n], which are [n, k] in all other graphs
+        readers = capture.users()
+        self._matrices = {  # what only one product reads
+            step.inputs[1]: step.layer
+            for step in capture.steps
+            if step.kind == "matmul"
+            and self.values[step.inputs[1]].origin in {"weight", "frozen"}
+            and readers[step.inputs[1]] == 1
+        }
         self._taken: set[str] = set()
         layers = {step.layer for step in capture.steps}
         self._parents = {layer[:i] for layer in layers for i, c in enumerate(layer) if c == "."} | {
@@ -86,11 +94,18 @@ class TraceWriter:
         """Name of the tensor behind a value; what the step does not make is declared now."""
         if name not in self.names:
             value, b = self.values[name], self.b
+            layer = self._matrices.get(name, "")
             if value.origin == "weight":
-                made = b.weight(name, self._turned.get(name, value.shape))
+                made = b.weight(name, self._turned.get(name, value.shape), matrix_of=layer)
             elif value.origin == "input":
                 made = b.input(name, value.shape, None if value.kind == "real" else value.kind)
-            elif value.origin in {"frozen", "buffer", "constant"}:
+            elif value.origin == "frozen":
+                shape = self._turned.get(name, value.shape)
+                if b.adapters is None:
+                    made = b.frozen_weight(name, shape)
+                else:
+                    made = b.weight(name, shape, matrix_of=layer)
+            elif value.origin in {"buffer", "constant"}:
                 format_ = MASTER if value.kind == "real" else value.kind
                 shape = self._turned.get(name, value.shape)
                 while len(shape) > 2 and shape[0] == 1:

@@ -5,11 +5,18 @@ from __future__ import annotations
 import math
 
 from ridgeline.workload.builder import Attrs
-from ridgeline.workload.graph import Conv, Gemm
+from ridgeline.workload.graph import MET, Conv, Gemm
 from ridgeline.workload.kinds import OpKind
 from ridgeline.workload.numerics import MASTER
 from ridgeline.workload.ops.attention import CONTEXT, FLASH, PRODUCT, SCORES, SOFTMAX
-from ridgeline.workload.ops.contraction import CONV2D, CONV_TRANSPOSE2D, GEMM, operands
+from ridgeline.workload.ops.contraction import (
+    CONV2D,
+    CONV_TRANSPOSE2D,
+    GEMM,
+    adapted,
+    adapted_image,
+    operands,
+)
 from ridgeline.workload.ops.elementwise import DROPOUT
 from ridgeline.workload.ops.functions import function
 from ridgeline.workload.ops.normalization import BATCH_NORM, GROUP_NORM, LAYER_NORM, RMS_NORM
@@ -26,7 +33,9 @@ def _matmul(w: TraceWriter, step: TraceStep) -> None:
     if w.is_weight(b):
         loops = Gemm(m, n, k, batch)
         pair = operands(w.b, w.layer, GEMM, w.read(a), w.read(b), loops)
-        w.put(GEMM, step, pair, form, loops=loops, flops=0)
+        y = w.put(GEMM, step, pair, form, loops=loops, flops=0)
+        if w.values[b].origin == "weight":
+            w.names[step.outputs[0]] = adapted(w.b, w.name, w.read(a), (y,), k, batch)[0]
         return
     pair = (w.compute(a), w.compute(b))
     part, heads = step.attrs.get("part"), step.attrs.get("heads", 1)
@@ -54,7 +63,8 @@ def _attention(w: TraceWriter, step: TraceStep) -> None:
     kv = heads // _sharing(w, w.read(k), n * heads * columns * a["size"], heads)
     parts = tuple(map(w.compute, (q, k, v)))
     biased = bool(mask) and mask[0] in w.trained
-    if w.attention == "separate" or biased:
+    blocks = a.get("met")  # of a kernel that leaves out blocks of scores; it never stores them
+    if (w.attention == "separate" and blocks is None) or biased:
         _separate(w, step, parts, kv, mask if biased else ())
         return
     group = heads // kv
@@ -66,7 +76,8 @@ def _attention(w: TraceWriter, step: TraceStep) -> None:
         loops=Gemm(group * rows, columns, a["size"] + a["of-value"], n * kv),
         flops=(FLASH.forward.flops + drops * DROPOUT.forward.flops) * scores,
         attrs=(("heads", heads), ("kv-heads", kv), ("causal", a["causal"]),
-               ("scale", a["scale"]), ("probability", a["dropout"])),
+               ("scale", a["scale"]), ("probability", a["dropout"]),
+               *(((MET, blocks),) if blocks is not None and blocks < 1 else ())),
     )  # fmt: skip
 
 
@@ -110,7 +121,9 @@ def _conv(w: TraceWriter, step: TraceStep) -> None:
     loops = Conv(a["n"], a["c"], a["h"], a["w"], a["f"], a["r"], a["s"], a["stride"],
                  a["padding"], a["dilation"], a["groups"], a.get("taps", 1))  # fmt: skip
     parts = [w.compute(x) for x in step.inputs]
-    w.put(CONV2D, step, parts, w.b.numerics.compute, loops=loops, flops=0)
+    y = w.put(CONV2D, step, parts, w.b.numerics.compute, loops=loops, flops=0)
+    if w.values[step.inputs[1]].origin == "weight":
+        w.names[step.outputs[0]] = adapted_image(w.b, w.name, parts[0], y, loops)
 
 
 def _conv_transpose(w: TraceWriter, step: TraceStep) -> None:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
-from ridgeline.workload.builder import ADD
-from ridgeline.workload.kinds import OpKind
+from ridgeline.workload.builder import ADD, STOP
+from ridgeline.workload.graph import BackwardPass
+from ridgeline.workload.kinds import KINDS, OpKind
 from ridgeline.workload.numerics import MASTER, widest
 from ridgeline.workload.ops.attention import ROTARY, SOFTMAX
 from ridgeline.workload.ops.contraction import BIAS
@@ -173,10 +174,34 @@ def _copy(kind: OpKind) -> Callable[[TraceWriter, TraceStep], None]:
 
 
 def _stop(w: TraceWriter, step: TraceStep) -> None:
-    if step.inputs[0] in w.trained:
-        w.function(step, "stop")
-    else:
-        w.names[step.outputs[0]] = w.read(step.inputs[0])
+    """Write an op that no gradient passes: its output lies where its input does."""
+    x, b = w.read(step.inputs[0]), w.b
+    if step.inputs[0] not in w.trained:
+        w.names[step.outputs[0]] = x
+        return
+    y = b.activation(f"{w.name}.y", w.values[step.outputs[0]].shape, b.format(x))
+    b.emit(KINDS[STOP], w.layer, (x,), (y,), name=w.name, passes=(0,), output_passes=(0,),
+           in_place=True)  # fmt: skip
+    w.names[step.outputs[0]] = y
+
+
+def _backward(w: TraceWriter, step: TraceStep) -> None:
+    """Note where a backward pass of a step begins, and what follows it; it is no op itself."""
+    loss = w.names[step.outputs[0]] = w.read(step.inputs[0])
+    attrs = step.attrs
+    w.b.backwards.append(
+        BackwardPass(
+            loss,
+            len(w.b.ops),
+            tuple((rule, tuple(map(w.read, names))) for rule, names in attrs["updates"]),
+            frozenset(map(w.read, attrs["frozen"])),
+            frozenset(map(w.read, attrs["forgets"])),
+        )
+    )
+
+
+def _step_end(w: TraceWriter, step: TraceStep) -> None:
+    w.names[step.outputs[0]] = w.names[step.inputs[-1]]
 
 
 def _recurrent(w: TraceWriter, step: TraceStep) -> None:
@@ -235,6 +260,8 @@ WRITERS |= {
     "split": _copy(SPLIT),
     "pad": _copy(PAD),
     "stop": _stop,
+    "backward": _backward,
+    "step-end": _step_end,
     "recurrent": _recurrent,
     "loss": _loss,
     "fill": _fill,

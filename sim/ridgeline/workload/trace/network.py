@@ -95,6 +95,8 @@ def traced_model(
     simple = [fused(resolved(capture)) for capture in captures]
     if simple[0].loss not in trained(simple[0]):
         raise RidgelineError(f"{name}: the loss depends on no trained parameter")
+    marks = (step.attrs["updates"] for step in simple[0].steps if step.kind == "backward")
+    optimizer = next((rule for updates in marks for rule, _ in updates), optimizer)
     symbolic = merge(simple)
     tokens = _tokens(simple[0])
     network = Traced.of(symbolic, name, citation, optimizer, attention, tokens)

@@ -28,6 +28,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from ridgeline.errors import RidgelineError
 from ridgeline.workload.trace.ir import Kind, Origin, Recorder
 from ridgeline.workload.trace.torch_known import Known
+from ridgeline.workload.trace.torch_lines import code_line
 from ridgeline.workload.trace.torch_shapes import SHAPES
 
 Handler = Callable[["OperatorCall"], None]
@@ -190,6 +191,24 @@ def _tensors(value: Any) -> list[Any]:
     return [t for item in value for t in _tensors(item)] if isinstance(value, list | tuple) else []
 
 
+def undecided(what: str) -> RidgelineError:
+    """Return the error that code asks for what only the mini-batch decides."""
+    return RidgelineError(
+        f"at {code_line()} the code asks for {what} that depends on the mini-batch, so the values"
+        " of a tensor decide what is computed next; a trace has shapes but no values: replace it by"
+        " an operation whose result has a fixed shape (torch.where), or by a constant"
+    )
+
+
+class BatchNumber(float):
+    """A number that stands for one that the mini-batch decides: no size can be made of it."""
+
+    def _refuse(self, *_: Any) -> int:
+        raise undecided("a whole number")
+
+    __int__ = __index__ = __trunc__ = __floor__ = __ceil__ = __round__ = _refuse
+
+
 class Listener(TorchDispatchMode):  # type: ignore[misc]
     """Records every operator while it is active.
 
@@ -216,7 +235,13 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
         self.path: list[str] = []
         self.where = ""
         """Path of the module that ran last: where something went wrong."""
+        self.asks_for_whole = self.supposed = False
+        """Whether code asks for a whole number now; whether it got one that stands for another."""
         self._faked: dict[int, tuple[Any, Any]] = {}
+        self.parameters: dict[int, str] = {}
+        """Names of parameters, by the identity of them and of what stands for them."""
+        self.without_gradient: set[str] = set()
+        """Parameters that no gradient is formed of now."""
         self.known = Known(mask_share)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -241,6 +266,13 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
         known, real = self.known.run(func, name, args, kwargs)
         if known and not isinstance(real, torch.Tensor | list | tuple):
             return real
+        if name == "_local_scalar_dense":
+            return self._number(args[0])
+        if before and self.tape.values[before].origin in {"weight", "frozen"}:
+            self.known.notes[
+                f"a parameter is written at {code_line()} (a moving average, a clamp): that is not"
+                " part of the step here"
+            ] = None
         with self._mode(all(x.is_inference() for x in given)):  # views are what their tensors are
             out = self._faked_result(func, name, args, kwargs, real if known else None)
         self.known.learn(out, real)
@@ -267,10 +299,44 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
             )
         with self.fake:
             out = SHAPES[name](*args)
-        handler(
-            OperatorCall(self.tape, layer, name, dict(zip(_NAMES[name], args, strict=False)), out)
-        )
+        named = dict(zip(_NAMES[name], args, strict=False))
+        named["met"] = self._met(named["block_mask"])
+        handler(OperatorCall(self.tape, layer, name, named, out))
         return out
+
+    def _met(self, block_mask: Any) -> float:
+        """Return the share of scores that lie in blocks which a mask leaves; 1 if not known."""
+        partial, full = block_mask[2], block_mask[4]  # numbers of blocks in each row of blocks
+        counts = [self.known.total(each) for each in (partial, full) if each is not None]
+        blocks = sum(count for count in counts if count is not None)
+        if None in counts:
+            self.known.notes[
+                f"the mask of flex_attention at {code_line()} depends on the mini-batch: all blocks"
+                " of its scores count as computed"
+            ] = None
+            return 1.0
+        rows, columns = (int(size) for size in block_mask[:2])
+        height, width = (int(size) for size in block_mask[-3:-1])
+        heads = partial.shape[0] * partial.shape[1]
+        scores = blocks * min(height, rows) * min(width, columns)
+        return min(1.0, scores / max(int(heads) * rows * columns, 1))
+
+    def _number(self, x: Any) -> float:
+        """Return a number in place of one that only the mini-batch decides: 1, which is noted.
+
+        Raises
+        ------
+        RidgelineError
+            If it is whole or a truth value, which would decide shapes or what is computed.
+        """
+        if self.asks_for_whole or not x.dtype.is_floating_point:
+            raise undecided("a truth value" if x.dtype == torch.bool else "a whole number")
+        self.supposed = True
+        self.known.notes[
+            f"the number that the code asks for at {code_line()} depends on the mini-batch: it is"
+            " taken to be 1"
+        ] = None
+        return 1.0
 
     def _faked_result(self, func: Any, name: str, args: Any, kwargs: Any, real: Any) -> Any:
         """Return what an operator gives, without data.
@@ -293,6 +359,13 @@ class Listener(TorchDispatchMode):  # type: ignore[misc]
     def _mode(self, inference: bool) -> AbstractContextManager[Any]:
         """Return inference mode as asked for; with autograd at work, no change of modes."""
         return nullcontext() if self.tape.places is not None else torch.inference_mode(inference)
+
+    def stand_in(self, tensor: Any, fake: Any, name: str) -> None:
+        """Let a fake tensor stand for a parameter, also where code has kept hold of that."""
+        self._faked[id(tensor)] = (tensor, fake)
+        self.parameters[id(tensor)] = self.parameters[id(fake)] = name
+        if not tensor.requires_grad:
+            self.without_gradient.add(name)
 
     def faked(self, tensor: Any) -> Any:
         """Return a fake tensor in place of one that is real or on the meta device."""

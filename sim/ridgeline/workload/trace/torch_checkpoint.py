@@ -10,7 +10,6 @@ within a region are part of the outer one. Code without gradients has none.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -19,6 +18,7 @@ from typing import Any
 import torch.utils.checkpoint as checkpointing
 
 from ridgeline.workload.trace.torch_capture import Listener
+from ridgeline.workload.trace.torch_lines import code_line
 
 _REENTRANT = "CheckpointFunction"
 _GENERATOR = "_checkpoint_without_reentrant_generator"
@@ -51,8 +51,8 @@ def with_regions(listener: Listener) -> Iterator[None]:
     ) -> Iterator[None]:  # fmt: skip
         if context_fn is not checkpointing.noop_context_fn:
             listener.known.notes[
-                f"the policy of a selective checkpoint at {_line()} is not read: all of it counts"
-                " as formed again"
+                f"the policy of a selective checkpoint at {code_line()} is not read: all of it"
+                " counts as formed again"
             ] = None
         with region(whole=False):
             yield
@@ -66,12 +66,3 @@ def with_regions(listener: Listener) -> Iterator[None]:
     finally:
         for name, value in before.items():
             setattr(checkpointing, name, value)
-
-
-def _line() -> str:
-    """Name the line that asked for a checkpoint: the last that is none of PyTorch's or of ours."""
-    ours = ("/torch/", "/ridgeline/", "contextlib.py", "functools.py")
-    for frame in reversed(traceback.extract_stack()):
-        if not any(part in frame.filename for part in ours):
-            return f"{frame.filename}:{frame.lineno}"
-    return "an unknown line"

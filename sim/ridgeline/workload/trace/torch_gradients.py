@@ -15,10 +15,16 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ridgeline.workload.trace.torch_capture import Listener
+from ridgeline.workload.trace.torch_capture import BatchNumber, Listener
+from ridgeline.workload.trace.torch_lines import code_line
 
 _CUTS = frozenset({torch.Tensor.detach, torch.Tensor.detach_, torch.detach,
                    torch.Tensor.data.__get__})  # fmt: skip
+
+_ASKS = frozenset({torch.Tensor.requires_grad_, torch.Tensor.requires_grad.__set__})
+_WHOLE = frozenset({torch.Tensor.__int__, torch.Tensor.__index__})
+_NUMBERS = _WHOLE | {torch.Tensor.item, torch.Tensor.__float__}
+_GRADIENT = torch.Tensor.grad.__get__
 
 
 class _Calls(TorchFunctionMode):  # type: ignore[misc]
@@ -29,6 +35,15 @@ class _Calls(TorchFunctionMode):  # type: ignore[misc]
         self.listener = listener
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in _ASKS:
+            self._asked(args, kwargs or {})
+        if func == _GRADIENT:
+            self.listener.known.notes[
+                f"gradients are read at {code_line()}: what follows from them is not part of the"
+                " step (clipping is what the software says: gradients.clip_sweeps)"
+            ] = None
+        if func in _NUMBERS:
+            return self._number(func, args)
         if func not in _CUTS:
             return func(*args, **(kwargs or {}))
         self.listener.stops += 1
@@ -36,6 +51,25 @@ class _Calls(TorchFunctionMode):  # type: ignore[misc]
             return func(*args, **(kwargs or {}))
         finally:
             self.listener.stops -= 1
+
+    def _number(self, func: Any, args: Any) -> Any:
+        """Return a number of a tensor, marked where it stands for one of the mini-batch."""
+        listener = self.listener
+        listener.asks_for_whole, listener.supposed = func in _WHOLE, False
+        try:
+            number = func(*args)
+        finally:
+            listener.asks_for_whole = False
+        if listener.supposed and func is torch.Tensor.item:
+            return BatchNumber(number)  # float() may return no other kind
+        return number
+
+    def _asked(self, args: Any, kwargs: Any) -> None:
+        """Follow which parameters want gradients, as a step turns them off and on."""
+        name = self.listener.parameters.get(id(args[0]))
+        wants = kwargs.get("requires_grad", args[1] if len(args) > 1 else True)
+        if name is not None:
+            (set.discard if wants else set.add)(self.listener.without_gradient, name)
 
 
 @contextmanager

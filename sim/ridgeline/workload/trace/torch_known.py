@@ -67,6 +67,13 @@ class Known:
             for one, other in zip(fake, real, strict=False):
                 self.learn(one, other)
 
+    def total(self, fake: Any) -> int | None:
+        """Return the sum of a tensor of whole numbers; None if its values are not known."""
+        if id(fake) not in self._real or id(fake) in self._supposed | self._masks:
+            return None
+        with _disable_current_modes():
+            return int(self._real[id(fake)][1].sum())
+
     def run(self, func: Any, name: str, args: Any, kwargs: Any) -> tuple[bool, Any]:
         """Compute an operator whose tensors are all known; tell whether it was."""
         self._follows = self._masked = False

@@ -179,7 +179,7 @@ def _softmax(kind: str) -> Handler:
     return handle
 
 
-def _attention(c: OperatorCall) -> None:
+def _attention(c: OperatorCall, **more: float) -> None:
     q, k, v = (c.shape(name) for name in ("query", "key", "value"))
     *lead, rows, size = q
     heads = lead[-1] if lead else 1
@@ -192,15 +192,15 @@ def _attention(c: OperatorCall) -> None:
         n=math.prod(lead[:-1]), heads=heads, kv=kv, rows=rows, columns=k[-2], size=size,
         of_value=v[-1], causal=int(bool(c.get("is_causal", False))),
         scale=float(c.get("scale", 1 / math.sqrt(size))),
-        dropout=float(c.get("dropout_p", 0.0)),
+        dropout=float(c.get("dropout_p", 0.0)), **more,
     )  # fmt: skip
 
 
 def _flex_attention(c: OperatorCall) -> None:
-    """Attention whose scores a function changes: in full, whatever blocks a mask leaves out."""
+    """Attention whose scores a function changes: one kernel, of the blocks that a mask leaves."""
     c.args.setdefault("scale", None)
     (c.out, *_) = c.out
-    _attention(c)
+    _attention(c, met=c.args["met"])
 
 
 def _packed(c: OperatorCall) -> None:

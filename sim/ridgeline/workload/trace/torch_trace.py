@@ -35,6 +35,12 @@ from ridgeline.workload.trace.torch_gradients import without_gradients
 from ridgeline.workload.trace.torch_known import EVEN, masked
 from ridgeline.workload.trace.torch_layers import LAYERS
 from ridgeline.workload.trace.torch_ops import SIMPLE, unknown
+from ridgeline.workload.trace.torch_step import (
+    StepFunction,
+    recorded_step,
+    title_of,
+    with_frozen,
+)
 
 HANDLERS = {**SIMPLE, **LAYERS}
 Loss = Literal["cross-entropy", "mse", "bce", "smooth-l1"]
@@ -53,7 +59,12 @@ def built(module: Any) -> Any:
     if isinstance(module, torch.nn.Module):
         return module
     if not hasattr(module, "model_type"):
-        raise RidgelineError(f"expected a torch.nn.Module, found {type(module).__name__}")
+        if callable(module) and not isinstance(module, type):
+            return StepFunction(module)
+        raise RidgelineError(
+            "expected a torch.nn.Module, a step function or a configuration of transformers, found"
+            f" {type(module).__name__}"
+        )
     import transformers
 
     named = (module.architectures or [None])[0]
@@ -123,9 +134,8 @@ class Example:
     ) -> Model:
         """Trace and make a model; parameters as in `torch_entry.trace`."""
         optimizers.find(optimizer)
-        of = type(self.module)
-        name = name or of.__name__
-        citation = f"traced from the PyTorch module {of.__module__}.{of.__qualname__}"
+        title, citation = title_of(self.module)
+        name = name or title
         captures = self.captures(loss, name)
         for note in captures[0].notes:
             warnings.warn(f"{name}: {note}", TraceWarning, stacklevel=4)
@@ -184,10 +194,14 @@ class Example:
                     with_regions(listener),
                     listener,
                     listener.inside(self.module),
+                    recorded_step(self.module, listener, listener.parameters) as recorder,
                 ):
                     output = torch.func.functional_call(self.module, state, args, kwargs)
-                    listener.path.append("loss")
-                    scalar = _loss_of(output, loss, tape)
+                    if recorder is None:
+                        listener.path.append("loss")
+                        result = tape.name(_loss_of(output, loss, tape))
+                    else:
+                        result = recorder.end()
             except (DataDependentOutputException, DynamicOutputShapeException) as error:
                 raise RidgelineError(_data_dependent(name, listener, error)) from error
             except RidgelineError:
@@ -200,9 +214,9 @@ class Example:
                     f"{name} fails{where} on example inputs of batch {batch}:"
                     f" {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
                 ) from error
-            result = tape.name(scalar)
         notes = tuple(listener.known.notes)
-        return Capture(dict(tape.values), tuple(tape.steps), result, batch, notes)
+        capture = Capture(dict(tape.values), tuple(tape.steps), result, batch, notes)
+        return capture if recorder is None else with_frozen(capture)
 
     def _fake_inputs(self, tape: TorchTape, batch: int) -> Any:
         leaves = list(self.leaves)
@@ -286,6 +300,8 @@ def _fake_state(
                 tape.declare(
                     made[id(tensor)], "weight" if trains and tensor.requires_grad else held, name
                 )
+                if trains:
+                    listener.stand_in(tensor, made[id(tensor)], name)
             state[name] = made[id(tensor)]
     return state
 
