@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
-    from ridgeline import register, software
+    from ridgeline import plot, register, software
     from ridgeline.catalog_attrs import clusters, components, devices, energy_tables, models, nodes
     from ridgeline.errors import ConfigError, RidgelineError
     from ridgeline.hardware import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ridgeline.parallel.memory.liveness_profile import memory
     from ridgeline.parallel.plan.plan import Plan
     from ridgeline.plugins import load_plugin
+    from ridgeline.report.figures.house_style import style
     from ridgeline.report.result import Result
     from ridgeline.simulation import simulate
     from ridgeline.software import Stack, load_software
@@ -99,13 +100,14 @@ _HOME = {
     "scale_node": "hardware.components",
     "simulate": "simulation",
     "simulate_jobs": "study.jobs.neighbours",
+    "style": "report.figures.house_style",
     "trace": "workload.trace.torch_entry",
     "trace_numpy": "workload.trace.numpy_tracer",
     "train": "training.train",
 }
 
-_MODULES = ("register", "report", "software")
-"""Modules: decorators of extension points, the report (called), and the stacks that ship."""
+_MODULES = ("plot", "register", "report", "software")
+"""Modules: figures, decorators of extension points, the report (called), the stacks that ship."""
 
 __all__ = [
     "Cluster",
@@ -148,6 +150,7 @@ __all__ = [
     "memory",
     "models",
     "nodes",
+    "plot",
     "register",
     "report",
     "run_sweep",
@@ -155,6 +158,7 @@ __all__ = [
     "simulate",
     "simulate_jobs",
     "software",
+    "style",
     "trace",
     "trace_numpy",
     "train",
