@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ridgeline.study.import_design import import_design
     from ridgeline.study.jobs.neighbours import simulate_jobs
     from ridgeline.study.sweep import load_rows, load_study, run_sweep
+    from ridgeline.training.run_study import train_over
     from ridgeline.training.train import train
     from ridgeline.workload.execution import Execution
     from ridgeline.workload.files import load_model
@@ -104,6 +105,7 @@ _HOME = {
     "trace": "workload.trace.torch_entry",
     "trace_numpy": "workload.trace.numpy_tracer",
     "train": "training.train",
+    "train_over": "training.run_study",
 }
 
 _MODULES = ("plot", "register", "report", "software")
@@ -162,6 +164,7 @@ __all__ = [
     "trace",
     "trace_numpy",
     "train",
+    "train_over",
 ]
 
 

@@ -30,6 +30,7 @@ _VIEWS = {
     "html_report": "ridgeline.html_report:report",
     "ledger": "ridgeline.report.step_ledger:ledger",
     "manifest": "ridgeline.report.manifest:manifest",
+    "run_costs": "ridgeline.training.figure:run_costs",
     "run_study": "ridgeline.training.figure:run_study_figure",
     "run_timeline": "ridgeline.training.figure:run_timeline",
     "scaling_figure": "ridgeline.study.scaling_figures:draw",

@@ -24,8 +24,8 @@ NOTEBOOKS = runner.notebooks()
 HAS_KERNEL = all(importlib.util.find_spec(name) for name in ("nbclient", "nbformat", "ipykernel"))
 
 
-def test_there_are_eight() -> None:
-    assert [path.stem[:2] for path in NOTEBOOKS] == [f"{n:02}" for n in range(1, 9)]
+def test_there_are_nine() -> None:
+    assert [path.stem[:2] for path in NOTEBOOKS] == [f"{n:02}" for n in range(1, 10)]
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)

@@ -163,7 +163,7 @@ def test_a_loss_by_chinchilla(tmp_path: Path) -> None:
         ("tuning_runs: 3", f"curtailment: {CURTAILED}", "must be less than a day"),
         ("tuning_runs: 3", "gradients: {compression: fp16}", "is stated, so gradients says"),
         ("tuning_runs: 3", "local_steps: {every: 5}", "is stated, so local_steps says"),
-        ("tuning_runs: 3", "dataset: imagenet", "input is not simulated"),
+        ("tuning_runs: 3", "dataset: imagenet", "know nothing of input: give input, too"),
         ("samples: 512000", "phases: [{steps: 5}]", "phases are simulated, without step"),
         ("save_time: 10 s", "save_time: 10 s, mode: in-memory", "leave out save_time"),
         ("any: {per", "any: {effect: slow, factor: 2, detection: 9 h, per", "would not get on"),

@@ -117,30 +117,10 @@ def sweep_(
 
 
 def _run(sweep: Sweep, store: RowStore, processes: int, cluster_address: str | None) -> None:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
+    from ridgeline.report.progress import progress_bar
 
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            speed = task.finished_speed or task.speed
-            return Text("" if speed is None else f"{speed:,.1f}/s")
-
-    columns = (
-        TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), Rate(),
-        TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=Console(file=sys.stderr), transient=True) as bar:
-        task = bar.add_task(sweep.study.name, total=sweep.size)
-        sweep.run(store, processes, cluster_address, lambda count: bar.advance(task, count))
+    with progress_bar(sweep.study.name, sweep.size) as advance:
+        sweep.run(store, processes, cluster_address, advance)
 
 
 def _print_rows(rows: list[dict[str, Any]], fields: list[str], output: str | None) -> None:

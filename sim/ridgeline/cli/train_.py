@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
@@ -10,9 +10,13 @@ from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ridgeline.training.input_epochs import InputSummary
     from ridgeline.training.run_study import RunStudy
     from ridgeline.training.training_result import TrainingResult
 
+Figure = Literal["timeline", "costs"]
 _DAY_S, _KWH_J = 86400.0, 3.6e6
 _LEAST_SHOWN = 5e-5  # of the wall clock
 
@@ -26,6 +30,7 @@ def train_(
     processes: Whole = 1,
     cluster_address: str | None = None,
     plot: str | None = None,
+    costs: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Simulate a whole training run: time, energy, cost and carbon to its target.
@@ -47,15 +52,21 @@ def train_(
         Address of a Dask scheduler, whose workers share them instead; the answer is the same.
     plot
         File for the timeline of the first seed: .png, .svg or .pdf.
+    costs
+        File for the figure of what the run costs: .png, .svg or .pdf.
     json
         Print the answer as JSON.
     """
     from ridgeline.cli.assignments import assignments
+    from ridgeline.errors import ConfigError
     from ridgeline.report.files import check_writable
     from ridgeline.training.train import train
 
-    if plot is not None:
-        check_writable(plot)
+    if vary and costs is not None:
+        raise ConfigError("costs are of one run, without --vary", field="--costs")
+    for place in (plot, costs):
+        if place is not None:
+            check_writable(place)
     overrides = assignments(set)
     if vary:
         from ridgeline.training.run_study import train_over
@@ -69,18 +80,21 @@ def train_(
         return
     found = train(
         file, seeds=seeds, processes=processes, cluster_address=cluster_address,
-        overrides=overrides,
+        overrides=overrides, progress=seeds > 1,
     )  # fmt: skip
-    if plot is not None:
-        from ridgeline.report.figures.result import save
+    figures: dict[Figure, str | None] = {"timeline": plot, "costs": costs}
+    for kind, place in figures.items():
+        if place is not None:
+            from ridgeline.report.figures.result import save
 
-        save(found.plot(), plot)
+            save(found.plot(kind), place)
     if json:
         print_json(found.to_dict())
         return
     _print(found)
-    if plot is not None:
-        console().print(f"wrote {plot}", soft_wrap=True)
+    for place in (plot, costs):
+        if place is not None:
+            console().print(f"wrote {place}", soft_wrap=True)
 
 
 def _varied(text: str) -> tuple[str, list[Any]]:
@@ -157,6 +171,8 @@ def _print(found: TrainingResult) -> None:
             f"stops training for {show(saved.stall_s, 's')}, read in {show(saved.restore_s, 's')}",
             soft_wrap=True,
         )
+    if found.input is not None:
+        _print_input(found.input, screen)
     table = plain_table({"": "left", "median": "right", "5 %": "right", "95 %": "right"})
     for name, (unit, scale, of_run) in _QUANTITIES.items():
         spread = found.spread(of_run)
@@ -183,6 +199,20 @@ def _print(found: TrainingResult) -> None:
         )
     for note in found.notes:
         screen.print(f"note: {note}", soft_wrap=True)
+
+
+def _print_input(of: InputSummary, screen: Console) -> None:
+    from ridgeline.units import show
+
+    stages = ", ".join(f"{name} {show(time_s, 's')}" for name, time_s in of.stages_s.items())
+    waits = f"{show(of.wait_s, 's')} a step of {show(of.step_s, 's')}"
+    if of.later_wait_s != of.wait_s:
+        waits += f", later {show(of.later_wait_s, 's')}"
+    screen.print(
+        f"input from {of.dataset}: {stages} a mini-batch; {of.limit} sets the pace; steps wait "
+        f"{waits}; the first mini-batch comes after {show(of.fill_s, 's')}",
+        soft_wrap=True,
+    )
 
 
 def _days(time_s: float) -> str:

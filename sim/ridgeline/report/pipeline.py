@@ -27,7 +27,7 @@ def pipeline(
     devices: int,
     batch: int,
     tokens_per_sample: int,
-    preparing: float = 1.0,
+    prepared: float = 1.0,
     workers: int = 0,
 ) -> InputPipeline:
     """Time the input of one step.
@@ -36,7 +36,7 @@ def pipeline(
     ----------
     batch
         Samples of the step over all devices.
-    preparing
+    prepared
         What a core does with a sample, over decoding it.
     workers
         Processes that prepare for one device, at most; 0: as many as there are cores.
@@ -71,7 +71,7 @@ def pipeline(
         )
     cycles = host.cores.value * host.clock.value * nodes
     busy = min(host.cores.value, workers * min(devices, node.count) or host.cores.value)
-    each = preparing * dataset.decoding.value * host.cores.value / busy
+    each = prepared * dataset.decoding.value * host.cores.value / busy
     size = units * dataset.stored.value
     return InputPipeline(dataset, size / read, units * each / cycles, size)
 
@@ -80,15 +80,14 @@ def with_input(result: Result, dataset: DataSet) -> Result:
     """Return the result of a step that waits for its input where that is slower."""
     details = result.details
     plan, cluster = details.plan, details.cluster
-    settings = plan.stack.input
     feed = pipeline(
         dataset,
         cluster,
         plan.devices,
         plan.global_batch,
         details.graph.tokens_per_sample,
-        settings.preparing + settings.pixels * _images(details.model),
-        settings.workers,
+        preparing(result),
+        plan.stack.input.workers,
     )
     exposed = feed.exposed_s(result.step_time_s)
     step_time_s = result.step_time_s + exposed
@@ -116,6 +115,12 @@ def with_input(result: Result, dataset: DataSet) -> Result:
         limits_s=ordered,
         details=replace(details, feed=replace(feed, trained_s=result.step_time_s)),
     )
+
+
+def preparing(result: Result) -> float:
+    """Return what a core does with a sample of a step's program, over decoding it."""
+    settings = result.details.plan.stack.input
+    return settings.preparing + settings.pixels * _images(result.details.model)
 
 
 def _images(model: Model) -> float:

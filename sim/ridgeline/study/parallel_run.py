@@ -160,8 +160,9 @@ def _start_worker(parent: int, over: c_byte) -> None:
 
 
 def mapped(
-    function: Callable[[T], R], items: Sequence[T], processes: int = 1, address: str | None = None
-) -> list[R]:
+    function: Callable[[T], R], items: Sequence[T], processes: int = 1, address: str | None = None,
+    advance: Callable[[int], None] = lambda count: None,
+) -> list[R]:  # fmt: skip
     """Return what a function makes of each item, in their order, wherever it is called.
 
     Parameters
@@ -172,6 +173,8 @@ def mapped(
         On this machine.
     address
         Of a Dask scheduler, whose workers are used instead.
+    advance
+        Told that one more is done, in the order of the items.
 
     Raises
     ------
@@ -180,24 +183,33 @@ def mapped(
     """
     if address is not None:
         with _connected(address) as client:
-            answers: list[R] = client.gather([
+            futures = [
                 client.submit(
                     _called_remotely, function, item, __version__, pure=False, retries=_MAX_DEATHS
                 )
                 for item in items
-            ])  # fmt: skip
-            return answers
+            ]
+            return _counted((future.result() for future in futures), advance)
     if processes == 1 or len(items) < 2:
-        return [function(item) for item in items]
+        return _counted(map(function, items), advance)
     from concurrent.futures.process import BrokenProcessPool
 
     try:
         with workers(min(processes, len(items))) as pool:
-            return list(pool.map(function, items))
+            return _counted(pool.map(function, items), advance)
     except BrokenProcessPool as error:
         raise RidgelineError(
             "a worker process was killed (out of memory?); try fewer --processes"
         ) from error
+
+
+def _counted(answers: Iterable[R], advance: Callable[[int], None]) -> list[R]:
+    """Return answers as a list, and tell of each."""
+    found = []
+    for answer in answers:
+        found.append(answer)
+        advance(1)
+    return found
 
 
 def _on_cluster(jobs: Iterable[Job], address: str) -> Iterator[Done]:

@@ -66,6 +66,46 @@ def run_timeline(found: TrainingResult, ax: Axes | None = None) -> Axes:
     return sheet(_SPACE_IN, draw, stamp, ax)
 
 
+def run_costs(found: TrainingResult, ax: Axes | None = None) -> Axes:
+    """Draw what a run costs by category, in the mean over its seeds, largest first."""
+    costs = found.costs()
+    totals = {name: sum(of[name] for of in costs.values()) for name in goodput.CATEGORIES}
+    whole = sum(totals.values())
+    names = sorted(
+        (name for name, cost in totals.items() if cost > _LEAST_COST * whole),
+        key=lambda name: totals[name],
+    )
+    unit = "device-hours" if "device time" in costs else "USD"
+
+    def draw(axes: Axes) -> str:
+        left = np.zeros(len(names))
+        handles = []
+        for (kind, of), colour in zip(costs.items(), SERIES, strict=False):
+            values = np.array([of[name] for name in names])
+            bars = axes.barh(names, values, left=left, color=colour)
+            bars[0].set_label(kind)
+            handles.append(bars[0])
+            left = left + values
+        for place, name in enumerate(names):
+            axes.annotate(
+                f"{totals[name] / whole:.1%}", (left[place], place), xytext=(3, 0),
+                textcoords="offset points", va="center",
+            )  # fmt: skip
+        axes.set_xlim(0.0, 1.15 * max(left))
+        axes.set_xlabel(unit)
+        axes.grid(axis="x", color=GRID, linewidth=0.6)
+        head(axes, f"{found.name}: what it costs", handles)
+        runs = 1 + found.tuning_runs
+        more = f" With {found.tuning_runs} tuning runs {runs * whole:,.4g}." if runs > 1 else ""
+        return f"One run {whole:,.4g} {unit}, the mean over {len(found.outcomes)} seeds.{more}"
+
+    stamp = f"simulated, not measured: {found.model} on {found.devices} devices of {found.cluster}"
+    return sheet(_SPACE_IN, draw, stamp, ax)
+
+
+_LEAST_COST = 1e-3  # of the whole
+
+
 def run_study_figure(study: RunStudy, ax: Axes | None = None) -> Axes:
     """Draw throughput, time and energy over the values of a field, each over that of its best.
 
@@ -111,5 +151,7 @@ def binned(found: TrainingResult) -> tuple[Floats, dict[str, Floats]]:
         last = min(int(span.end_s / width_s), _BINS - 1)
         for k in range(first, last + 1):
             inside_s = min(span.end_s, edges[k + 1]) - max(span.start_s, edges[k])
-            shares[span.category][k] += max(inside_s, 0.0) / width_s
+            share = max(inside_s, 0.0) / width_s
+            shares[span.category][k] += share * (1.0 - span.waiting_share)
+            shares[goodput.DATA_LOADING][k] += share * span.waiting_share
     return edges, shares

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -47,6 +48,8 @@ class RunFootprint:
     ----------
     energy_j
         Of the building: nodes, spares, cooling.
+    energy_by_j
+        The same by category of the run's timeline, on which work that is lost is training still.
     device_hours
         Devices of the job times its time.
     electricity_usd, rent_usd
@@ -56,6 +59,7 @@ class RunFootprint:
     """
 
     energy_j: float
+    energy_by_j: Mapping[str, float]
     device_hours: float
     electricity_usd: float | None
     rent_usd: float | None
@@ -69,9 +73,14 @@ def footprint(
     *,
     pue: float,
     devices: int,
-    wall_s: float,
+    held_s: float,
 ) -> RunFootprint:
     """Return what a run takes, from its spans, which cover its time.
+
+    Parameters
+    ----------
+    held_s
+        Time in which the job has its devices.
 
     Raises
     ------
@@ -79,20 +88,27 @@ def footprint(
         If the grid is not in the table.
     """
     intensity = carbon_intensity(facility)
-    energy_j = carbon_kg = 0.0
+    energy_by_j = dict.fromkeys(goodput.CATEGORIES, 0.0)
+    carbon_kg = 0.0
     for span in spans:
-        watts = power.training_w if span.category in _BUSY else power.idle_w
-        drawn_w = watts * span.power_share + power.spares_w
-        joules = pue * drawn_w * (span.end_s - span.start_s)
-        energy_j += joules
+        busy = 1.0 - span.waiting_share if span.category in _BUSY else 0.0
+        span_s = span.end_s - span.start_s
+        busy_j = pue * busy * power.training_w * span.power_share * span_s
+        idle_w = (1.0 - busy) * power.idle_w * span.power_share + power.spares_w
+        waited = goodput.DATA_LOADING if span.waiting_share else span.category
+        energy_by_j[span.category] += busy_j
+        energy_by_j[waited] += pue * idle_w * span_s
+        joules = busy_j + pue * idle_w * span_s
         if intensity is not None:
             carbon_kg += joules * intensity * _hourly_mean(facility, span)
+    energy_j = math.fsum(energy_by_j.values())
     price = facility.electricity
     return RunFootprint(
         energy_j=energy_j,
-        device_hours=devices * wall_s / 3600.0,
+        energy_by_j=energy_by_j,
+        device_hours=devices * held_s / 3600.0,
         electricity_usd=None if price is None else energy_j * price,
-        rent_usd=None if facility.device_hour is None else devices * wall_s * facility.device_hour,
+        rent_usd=None if facility.device_hour is None else devices * held_s * facility.device_hour,
         carbon_kg=None if intensity is None else carbon_kg,
     )
 

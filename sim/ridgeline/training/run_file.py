@@ -161,14 +161,50 @@ class StatedStep(Strict):
 
 
 class InputSource(Strict):
-    """Where the samples of a data set are read from, and what keeps them after the first epoch."""
+    """Where the samples of a data set are read from, how they are prepared, and what is kept."""
 
-    storage: units.BytesPerSecond
-    """Rate of the file system or object store for the whole job."""
+    place: Literal["local", "parallel-file-system", "object-store"] | None = None
+    """"local": disks of the nodes; the other two are shared, and read over the nodes' network
+    adapters. By default shared if `storage` or the cluster's is stated, else local."""
+    storage: units.BytesPerSecond | None = None
+    """Rate for the whole job; by default that of the cluster's storage or the nodes' disks."""
+    latency: units.Seconds = 0.0
+    """Of one request, until its first byte."""
+    stream: units.BytesPerSecond | None = None
+    """Rate of one request; without it, as fast as the node reads."""
+    connections: Count | None = None
+    """Requests of a node that are under way at a time; by default one for each worker."""
+    format: str = ""
+    """Of the data set; by default its first."""
+    request: units.Bytes | None = None
+    """Of one request where many samples stand in one file; single files are read whole."""
+    shuffle: int = Field(default=0, ge=0, le=10**9)
+    """Samples that a node reads before its first mini-batch, to draw from them at random."""
+    workers: Count | None = None
+    """Processes of a node that decode; by default as the program has them, or one a core."""
+    prefetch: Count | None = None
+    """Decoded mini-batches that a node keeps ready; by default two for each worker, as PyTorch."""
+    spread: float = Field(default=0.0, ge=0, le=10)
+    """Standard deviation of the times of reading and decoding a mini-batch over their mean."""
+    staging: units.BytesPerSecond | None = None
+    """Rate of copies to each device; by default that of its link to the host."""
     cache: units.MaybeBytes = 0.0
     """Memory or disks of the job's nodes that keep what was read."""
     cached: units.BytesPerSecond | None = None
     """Rate of reading from them, for the whole job; without it, they never limit a step."""
+    eviction: Literal["pinned", "least-recently-used"] = "pinned"
+    """What a cache keeps of a data set that does not fit: the same samples, or the latest."""
+
+    @model_validator(mode="after")
+    def _of_a_place(self) -> InputSource:
+        if self.place == "object-store" and (not self.latency or self.stream is None):
+            missing = "latency" if not self.latency else "stream"
+            raise FieldError(
+                "an object store is read by requests: give their latency and stream", missing
+            )
+        if self.cached is not None and not self.cache:
+            raise FieldError("nothing is kept: give cache, too", "cached")
+        return self
 
 
 class BatchRamp(Strict):
@@ -198,6 +234,24 @@ class Maintenance(Strict):
     """How long the job stands still."""
 
 
+class Elastic(Strict):
+    """A job that goes on with fewer replicas while nodes are missing."""
+
+    least: Count
+    """Replicas that it needs at least; with fewer it waits for nodes."""
+
+
+class Preemption(Strict):
+    """Stops by jobs that come first."""
+
+    every: units.SomeSeconds
+    """Mean time between two; they come at random."""
+    time: units.Seconds
+    """How long the job has no nodes."""
+    notice: units.Seconds = 0.0
+    """Warning beforehand: if a save fits in, no work is lost."""
+
+
 class Recovery(Strict):
     """From a failure to the next step."""
 
@@ -209,6 +263,10 @@ class Recovery(Strict):
     """Nodes that stand by."""
     repair: units.Seconds = DAY_S
     """Until a failed node is a spare again."""
+    requeue: units.Seconds = 0.0
+    """Wait in the cluster's queue after a failure, without nodes."""
+    elastic: Elastic | None = None
+    """Go on with fewer nodes if there is no spare; by default the job waits for one."""
 
 
 class Curtailment(Strict):
@@ -311,6 +369,8 @@ class RunFile(Strict):
     """Stops for evaluation."""
     maintenance: Maintenance | None = None
     """Planned stops."""
+    preemption: Preemption | None = None
+    """Stops by jobs that come first."""
     curtailment: Curtailment | None = None
     """Less power for a part of each day."""
     facility: Facility = Facility()
@@ -391,6 +451,7 @@ def run_of(document: Document) -> RunFile:
     if file.input is not None and not file.dataset:
         raise document.error("input needs the dataset that is read", ("input",))
     _check_failures(document, file)
+    _check_elastic(document, file)
     return file
 
 
@@ -418,13 +479,31 @@ def _check_steps(document: Document, file: RunFile) -> None:
         refuse(f"phases are simulated, without {given[0]}", given[0])
     if stated and changed:
         refuse(f"the time of a step is stated, so {changed[0]} says nothing", changed[0])
-    if file.dataset and (stated or changed):
-        refuse("input is not simulated of steps that are stated, local or compressed", "dataset")
+    if file.dataset and file.input is None and (stated or changed):
+        refuse(
+            "steps that are stated, local or compressed know nothing of input: give input, too",
+            "dataset",
+        )
     if file.local_steps is not None:
         if given := changed[1:] + known + ramped:
             refuse(f"local steps are simulated, without {given[0]}", given[0])
         if file.stragglers != Stragglers():
             refuse("stragglers of replicas with local steps are not modelled", "stragglers")
+
+
+def _check_elastic(document: Document, file: RunFile) -> None:
+    """Refuse smaller jobs whose steps are not simulated."""
+    if file.recovery.elastic is None:
+        return
+    for name in ("local_steps", "gradients", "ramp"):
+        if getattr(file, name) is not None:
+            raise document.error(
+                f"steps of a smaller job are simulated, without {name}", ("recovery", "elastic")
+            )
+    if file.target.phases:
+        raise document.error(
+            "steps of a smaller job are simulated of one phase alone", ("recovery", "elastic")
+        )
 
 
 def _check_failures(document: Document, file: RunFile) -> None:

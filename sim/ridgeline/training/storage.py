@@ -14,6 +14,7 @@ from ridgeline.hardware.sourced import Count
 from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.parallel.checkpointing.offload import host_link
 from ridgeline.report.result import Result
+from ridgeline.training.node_adapters import adapter_rate
 from ridgeline.workload.graph import Role
 
 Mode = Literal["synchronous", "asynchronous", "in-memory"]
@@ -34,18 +35,29 @@ class CheckpointPolicy(Strict):
     size: units.Bytes | None = None
     """Of one checkpoint; by default weights and optimizer state of the whole model."""
     write: units.BytesPerSecond | None = None
-    """Rate of the storage for the whole job."""
+    """Rate of the storage for the whole job; by default the path of the machine: the cluster's
+    storage over the network adapters of the nodes that write, or those nodes' own disks."""
     read: units.BytesPerSecond | None = None
     """Of reading; by default as fast as writing."""
     save_time: units.Seconds | None = None
     """Instead of rates: how long a save takes, as measured."""
     restore_time: units.Seconds | None = None
     """Instead of rates: how long a restart reads, as measured."""
+    sharded: bool | None = None
+    """Whether every device writes a part of its own; else those of one replica write for all. By
+    default as the plan shares optimizer states (zero_stage)."""
+    broadcast: bool = False
+    """Whether one replica reads and sends to the others; else each reads for itself."""
 
     @model_validator(mode="after")
     def _one_way(self) -> CheckpointPolicy:
         if self.save_time is not None and self.write is not None:
             raise FieldError("give save_time or write, not both", "save_time")
+        stated = self.save_time is not None or self.write is not None or self.mode == "in-memory"
+        if self.sharded is not None and stated:
+            raise FieldError("the way to the storage is stated otherwise", "sharded")
+        if self.broadcast and (stated or self.restore_time is not None or self.read is not None):
+            raise FieldError("the way from the storage is stated otherwise", "broadcast")
         return self
 
 
@@ -105,6 +117,7 @@ def checkpoint_times(policy: CheckpointPolicy, result: Result) -> CheckpointTime
     size = state_bytes(result) if policy.size is None else policy.size
     devices = result.details.plan.devices
     nodes = -(-devices // cluster.nodes.count)
+    path: CheckpointPath | None = None
     if policy.save_time is not None:
         write_s = policy.save_time
     elif policy.write is not None:
@@ -112,7 +125,8 @@ def checkpoint_times(policy: CheckpointPolicy, result: Result) -> CheckpointTime
     elif policy.mode == "in-memory":
         write_s = 0.0
     else:
-        write_s = size / _storage_rate(result, nodes)
+        path = CheckpointPath(result, policy.sharded)
+        write_s = path.write_s(size)
     stall_s = write_s
     if policy.mode != "synchronous":
         stall_s = size / devices / _host_rate(result)
@@ -124,6 +138,8 @@ def checkpoint_times(policy: CheckpointPolicy, result: Result) -> CheckpointTime
         restore_s = copied_s
     elif policy.read is not None:
         restore_s = size / policy.read
+    elif path is not None:
+        restore_s = path.read_s(size, broadcast=policy.broadcast)
     else:
         restore_s = write_s
     return CheckpointTimes(
@@ -134,19 +150,71 @@ def checkpoint_times(policy: CheckpointPolicy, result: Result) -> CheckpointTime
     )
 
 
-def _storage_rate(result: Result, nodes: int) -> float:
-    """Rate of the machine's own storage: the cluster's, else the disks of all nodes in use."""
-    cluster = result.details.cluster
-    if cluster.storage is not None:
-        return cluster.storage.bandwidth.value
-    disks = cluster.nodes.host.storage
-    if disks is None:
-        raise ConfigError(
-            f"{cluster.name} states no storage: give checkpoint.write (a rate such as 40 GB/s), "
-            "or checkpoint.save_time",
-            field="checkpoint.write",
-        )
-    return nodes * disks.value
+class CheckpointPath:
+    """Way of checkpoints between nodes and their storage: who writes and reads, and how fast.
+
+    Replicas hold the same, so those of one write for all; or every device writes a part, where
+    states are shared among replicas or the program divides the work. Each replica reads what it
+    needs: of states that are shared, all of it is read once. Devices of a node read the same bytes
+    once.
+
+    Parameters
+    ----------
+    result
+        A step of the job.
+    sharded
+        Whether every device writes a part; None: as its plan shares optimizer states.
+    """
+
+    def __init__(self, result: Result, sharded: bool | None = None) -> None:
+        self._cluster = cluster = result.details.cluster
+        plan = result.details.plan
+        held = min(plan.devices, cluster.nodes.count)  # devices of a node
+        of_replica = plan.devices // plan.data
+        self.nodes = -(-plan.devices // cluster.nodes.count)
+        self._divided = plan.zero_stage > 0
+        writes_all = self._divided if sharded is None else sharded
+        self.writers = self.nodes if writes_all else -(-of_replica // held)
+        self._node_share = min(1.0, held / of_replica)  # of the model's states that a node needs
+        if self._divided:
+            self._node_share = 1.0 / self.nodes
+        if cluster.storage is None and cluster.nodes.host.storage is None:
+            raise ConfigError(
+                f"{cluster.name} states no storage: give checkpoint.write (a rate such as 40 "
+                "GB/s), or checkpoint.save_time",
+                field="checkpoint.write",
+            )
+
+    def write_s(self, size_bytes: float) -> float:
+        """Return the time of writing a checkpoint."""
+        return self._passed_s(size_bytes, self.writers)
+
+    def read_s(self, size_bytes: float, *, broadcast: bool = False) -> float:
+        """Return the time until all nodes have what they need.
+
+        Parameters
+        ----------
+        broadcast
+            One replica reads and sends to the others over the network, in a pipeline.
+        """
+        if not broadcast or self._divided:
+            return self._passed_s(self.nodes * self._node_share * size_bytes, self.nodes)
+        readers = max(1, round(1.0 / self._node_share))
+        read_s = self._passed_s(size_bytes, readers)
+        if self.nodes == readers:
+            return read_s
+        return max(read_s, self._node_share * size_bytes / adapter_rate(self._cluster))
+
+    def _passed_s(self, size_bytes: float, nodes: int) -> float:
+        """Return the time in which nodes together pass so many bytes."""
+        cluster = self._cluster
+        if cluster.storage is None:
+            assert cluster.nodes.host.storage is not None  # asked at the beginning
+            return size_bytes / (nodes * cluster.nodes.host.storage.value)
+        rate = cluster.storage.bandwidth.value
+        if cluster.fabric is not None:
+            rate = min(rate, nodes * adapter_rate(cluster))
+        return size_bytes / rate
 
 
 def _host_rate(result: Result) -> float:
@@ -162,5 +230,4 @@ def _adapter_rate(result: Result) -> float:
             f"{cluster.name} has one node: no other memory to copy checkpoints to",
             field="checkpoint.mode",
         )
-    link = cluster.link_types[cluster.fabric.link]
-    return len(cluster.nodes.nics) * link.bandwidth.value * link.achievable.value
+    return adapter_rate(cluster)

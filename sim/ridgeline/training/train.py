@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -16,16 +17,19 @@ from typing import Any
 from ridgeline.config import Document
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.report.power import device_power_w, idle_node_power, node_power
+from ridgeline.report.progress import Advance, progress_bar
 from ridgeline.report.result import Result
 from ridgeline.study.parallel_run import mapped
 from ridgeline.study.point import Point
 from ridgeline.study.validate.convergence import ConvergencePoint
+from ridgeline.training import goodput
 from ridgeline.training.checkpoint_interval import (
     daly_interval_s,
     expected_wall_time_s,
     young_interval_s,
 )
 from ridgeline.training.compressed_step import compressed_step_s
+from ridgeline.training.elastic_job import smaller_jobs
 from ridgeline.training.failures import FailureCause, between_failures_s
 from ridgeline.training.final_accuracy import epochs_to_accuracy
 from ridgeline.training.footprint import (
@@ -34,7 +38,7 @@ from ridgeline.training.footprint import (
     carbon_intensity,
     footprint,
 )
-from ridgeline.training.input_epochs import read_by_epoch
+from ridgeline.training.input_epochs import InputSummary, read_by_epoch
 from ridgeline.training.local_steps import local_round
 from ridgeline.training.run_file import (
     Quality,
@@ -68,6 +72,8 @@ class RunFacts:
     ----------
     saving
         Times of a checkpoint, and steps between two.
+    smaller
+        Of an elastic job: missing nodes -> time of as many samples as a step has, over a step.
     amount
         What the target's quality takes, where it stands for an amount.
     notes
@@ -80,9 +86,11 @@ class RunFacts:
     devices: int
     workers: int
     saving: tuple[CheckpointTimes, int] | None
+    smaller: Mapping[int, float]
     power: RunPower
     pue: float
     amount: TrainingAmount | None
+    input: InputSummary | None
     notes: tuple[str, ...]
 
 
@@ -93,6 +101,7 @@ def train(
     processes: int = 1,
     cluster_address: str | None = None,
     overrides: Mapping[str, Any] | None = None,
+    progress: bool = False,
 ) -> TrainingResult:
     """Simulate a whole training run to its target.
 
@@ -108,6 +117,8 @@ def train(
         Of a Dask scheduler, whose workers share them instead; the answer is the same.
     overrides
         Fields of the file that are replaced, by dotted path.
+    progress
+        Show a bar while seeds are played: in a notebook, or on standard error.
 
     Raises
     ------
@@ -122,7 +133,10 @@ def train(
         document = run_document(run, overrides)
         facts, step = run_facts(run_of(document), document)
     first = facts.run.seed
-    played = mapped(partial(_play, facts), range(first, first + seeds), processes, cluster_address)
+    bar = progress_bar(f"seeds of {facts.run.name}", seeds) if progress else _no_bar()
+    with bar as advance:
+        numbers = range(first, first + seeds)
+        played = mapped(partial(_play, facts), numbers, processes, cluster_address, advance)
     return TrainingResult(
         name=facts.run.name,
         model=step.details.model.name,
@@ -140,11 +154,18 @@ def train(
         checkpoint=None if facts.saving is None else facts.saving[0],
         steps_between_saves=None if facts.saving is None else facts.saving[1],
         amount=facts.amount,
+        input=facts.input,
+        facility=facts.run.facility,
         tuning_runs=facts.run.tuning_runs,
         outcomes=tuple(outcome for outcome, _ in played),
         spans=played[0][1],
         notes=facts.notes,
     )
+
+
+@contextmanager
+def _no_bar() -> Iterator[Advance]:
+    yield lambda count: None
 
 
 def run_facts(run: RunFile, document: Document | None = None) -> tuple[RunFacts, Result]:
@@ -177,7 +198,7 @@ def run_facts(run: RunFile, document: Document | None = None) -> tuple[RunFacts,
             )
             if len({of.details.plan.devices for of in steps}) > 1:
                 raise ConfigError("all phases use equally many devices", field="target.phases")
-        batches = [of.details.plan.global_batch for of in steps]
+        of_phases = steps
         longest = max(range(len(steps)), key=lambda i: times.phases[i].count)
         step = steps[longest]
     else:
@@ -190,11 +211,18 @@ def run_facts(run: RunFile, document: Document | None = None) -> tuple[RunFacts,
         phase = replace(phase, count=count)
         with located(document, "ramp"):
             times = StepTimes((phase,) if run.ramp is None else _ramped(run, point, step, phase))
-        batches = [step.details.plan.global_batch] * len(times.phases)
+        of_phases = [step] * len(times.phases)
     plan, cluster = step.details.plan, step.details.cluster
+    feed: InputSummary | None = None
     with located(document, "input"):
         if run.input is not None:
-            times = read_by_epoch(times, run.input, load_dataset(run.dataset), batches)
+            times, feed = _fed(run, times, of_phases)
+            if run.input.spread and feed.nodes < len(cluster.nodes_of(plan.devices)):
+                notes.append(
+                    f"input of {feed.nodes} nodes is simulated: of all, the slowest takes longer"
+                )
+    if not step.fits:
+        notes.append("a step does not fit in the memory of its devices")
     nodes = len(cluster.nodes_of(plan.devices))
     with located(document, "facility", "grid"):
         carbon_intensity(run.facility)  # refused before anything is played
@@ -206,12 +234,17 @@ def run_facts(run: RunFile, document: Document | None = None) -> tuple[RunFacts,
             devices=plan.devices,
             workers=plan.data,
             saving=_saving(run, step, times, nodes),
+            smaller={},
             power=_power(run, step, nodes, notes),
             pue=cluster.pue.value if run.facility.pue is None else run.facility.pue,
             amount=amount,
+            input=feed,
             notes=tuple(notes),
         )
         _check(facts)
+    if run.recovery.elastic is not None:
+        with located(document, "recovery", "elastic"):
+            facts = replace(facts, smaller=smaller_jobs(point_of(run), step, run.recovery.elastic))
     return facts, step
 
 
@@ -224,7 +257,24 @@ def _simulated(run: RunFile, point: Point, document: Document | None) -> Result:
         if run.dataset:
             load_dataset(run.dataset)
     with located(document, "plan"):
-        return point.simulate(run.dataset or None)
+        return point.simulate(_beside(run))
+
+
+def _beside(run: RunFile) -> str | None:
+    """Return the data set that a step is simulated with: none if its pipeline is played."""
+    return run.dataset or None if run.input is None else None
+
+
+def _fed(run: RunFile, times: StepTimes, steps: list[Result]) -> tuple[StepTimes, InputSummary]:
+    """Return the steps of a run with what they wait for their input."""
+    assert run.input is not None  # asked by the caller
+    dataset = load_dataset(run.dataset)
+    samples = run.dataset_samples
+    if samples is None and dataset.samples is not None:
+        samples = dataset.samples.value
+    if run.input.format:
+        dataset = dataset.kept_as(run.input.format)
+    return read_by_epoch(times, run.input, dataset, steps, samples, run.seed)
 
 
 def _step_time(run: RunFile, point: Point, step: Result, notes: list[str]) -> tuple[float, float]:
@@ -356,9 +406,7 @@ def _ramped(run: RunFile, point: Point, step: Result, phase: StepPhase) -> tuple
             f"a ramp starts below the batch of {batch:,}; found {ramp.start:,}",
             field="ramp.start",
         )
-    small = replace(point, plan={**point.plan, "global_batch": ramp.start}).simulate(
-        run.dataset or None
-    )
+    small = replace(point, plan={**point.plan, "global_batch": ramp.start}).simulate(_beside(run))
     scale = phase.time_s / step.step_time_s  # of a stated time
     growing = ramp_steps(ramp.start, batch, ramp.samples)
     spared = growing if run.target.steps is not None else round(ramp.samples / batch)
@@ -495,6 +543,8 @@ def _play(facts: RunFacts, seed: int) -> tuple[RunOutcome, tuple[RunSpan, ...]]:
         nodes=facts.nodes,
         workers=facts.workers,
         saving=facts.saving,
+        smaller=facts.smaller,
+        feed=facts.input,
         seed=seed,
     )
     loop.play()
@@ -505,7 +555,7 @@ def _play(facts: RunFacts, seed: int) -> tuple[RunOutcome, tuple[RunSpan, ...]]:
         facts.run.facility,
         pue=facts.pue,
         devices=facts.devices,
-        wall_s=loop.wall_s,
+        held_s=loop.wall_s - sum(loop.account.seconds[name] for name in goodput.AWAY),
     )
     outcome = RunOutcome(
         seed=seed,

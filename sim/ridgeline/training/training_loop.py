@@ -10,7 +10,7 @@ categories always sum to the clock.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -21,7 +21,8 @@ from ridgeline.engine.program import Floats
 from ridgeline.training import goodput
 from ridgeline.training.failures import DAY_S, Failure, FailureCause, FailureSource
 from ridgeline.training.goodput import GoodputAccount
-from ridgeline.training.run_file import Curtailment, RunFile
+from ridgeline.training.input_epochs import InputSummary
+from ridgeline.training.run_file import Curtailment, Preemption, RunFile
 from ridgeline.training.steps import StepTimes
 from ridgeline.training.storage import CheckpointTimes
 from ridgeline.training.stragglers import waited_for
@@ -29,18 +30,19 @@ from ridgeline.training.stragglers import waited_for
 Process = Generator[simpy.Event, Any, None]
 _MOST_DRAWN = 100_000
 """Steps that are drawn at a time."""
-_WORK = (goodput.PRODUCTIVE, goodput.DATA_LOADING, goodput.STRAGGLERS, goodput.SLOWDOWN,
-         goodput.CURTAILED)  # fmt: skip
-"""Categories of steps: what a failure undoes since the last checkpoint."""
 
 
 class RunSpan(NamedTuple):
-    """A stretch of the run in one category, and the share of the usual power that it may draw."""
+    """A stretch of the run in one category, and the share of the usual power that it may draw.
+
+    `waiting_share` is the part of it in which steps wait for their input.
+    """
 
     start_s: float
     end_s: float
     category: str
     power_share: float = 1.0
+    waiting_share: float = 0.0
 
 
 class _Stopped(Exception):
@@ -55,23 +57,28 @@ class _Struck(NamedTuple):
 
 
 class _Planned(NamedTuple):
-    """Reason of an interruption: a stop that is planned; steps so far are saved first."""
+    """Reason of an interruption: a stop that is planned; steps so far are saved first if it can."""
 
     category: str
     duration_s: float
+    saves: bool = True
 
 
 class _Speed(NamedTuple):
-    """What stretches steps: the slowest node, and a building that draws less."""
+    """What stretches steps: the slowest node, a building that draws less, nodes that are missing.
+
+    `smaller` is the time in which a smaller job trains as many samples as a step has.
+    """
 
     slow: float
     curtailed: float
+    smaller: float
     power_share: float
 
     @property
     def factor(self) -> float:
         """Time of a step over its usual one."""
-        return self.slow * self.curtailed
+        return self.slow * self.curtailed * self.smaller
 
 
 _SPEED = "speed"
@@ -95,6 +102,10 @@ class TrainingLoop:
         Replicas that deliver gradients.
     saving
         Times of a checkpoint, and steps between two; None: nothing is saved.
+    smaller
+        Of an elastic job: missing nodes -> time of as many samples as a step has, over a step.
+    feed
+        Input pipeline, which is filled at every start; None: it never is empty.
     """
 
     def __init__(
@@ -105,10 +116,16 @@ class TrainingLoop:
         nodes: int,
         workers: int,
         saving: tuple[CheckpointTimes, int] | None,
+        smaller: Mapping[int, float] | None = None,
+        feed: InputSummary | None = None,
         seed: int,
     ) -> None:
         self.run, self.steps, self.nodes, self.workers = run, steps, nodes, workers
-        self.saving = saving
+        self.saving, self.feed = saving, feed
+        self._smaller = smaller or {}
+        self._missing = 0  # nodes that the job goes on without
+        self._is_away = False  # without nodes: their failures are none of the job's
+        self._banked_s = 0.0  # waiting for input that full buffers spare
         self.environment = simpy.Environment()
         self.account = GoodputAccount()
         self.failures: list[Failure] = []
@@ -121,7 +138,7 @@ class TrainingLoop:
         self._slow: dict[Failure, float] = {}  # slow-downs that nobody has found: their factors
         self._curtailed: Curtailment | None = None
         self._absent: set[int] = set()  # nodes that are replaced before the job starts again
-        failing, self._random = (np.random.default_rng((seed, k)) for k in range(2))
+        failing, self._random, preempting = (np.random.default_rng((seed, k)) for k in range(3))
         environment = self.environment
         self._spares = simpy.Container(environment, init=run.recovery.spares)
         self._process = environment.process(self._train())
@@ -129,6 +146,8 @@ class TrainingLoop:
             FailureSource(environment, run.failures, nodes, failing, self._strike)
         if run.maintenance is not None:
             environment.process(self._maintain())
+        if run.preemption is not None:
+            environment.process(self._preempt(run.preemption, preempting))
         if run.curtailment is not None:
             environment.process(self._curtail(run.curtailment))
 
@@ -149,6 +168,7 @@ class TrainingLoop:
             try:
                 if not started:
                     yield from self._spend(goodput.START_UP, self.run.start_up)
+                    yield from self._fill()
                     started = True
                 yield from self._until_next_stop()
             except _Stopped as stopped:
@@ -175,8 +195,15 @@ class TrainingLoop:
         """Train to a step; steps that are done count, whatever interrupts the rest."""
         first = self.done
         base, input_s = self.steps.between(first, last)
-        drawn = base * waited_for(self.run.stragglers, self.workers, last - first, self._random)
-        work = np.stack((drawn, base, input_s), axis=1)  # of what is left: one row a step
+        late = waited_for(self.run.stragglers, self.workers, last - first, self._random)
+        trained = base - input_s
+        # The pipeline works on while a straggler is waited for, and while the job stands still.
+        input_s = np.maximum(0.0, input_s - trained * (late - 1.0))
+        banked = np.minimum(np.cumsum(input_s), self._banked_s)
+        input_s = input_s - np.diff(banked, prepend=0.0)
+        drawn = trained * late + input_s
+        work = np.stack((drawn, trained + input_s, input_s), axis=1)  # left: one row a step
+        self._banked_s -= float(banked[-1]) if len(banked) else 0.0
         while len(work):
             speed, began = self._speed(), self.environment.now
             try:
@@ -188,7 +215,7 @@ class TrainingLoop:
                 self._count(work[:whole].sum(axis=0), speed)
                 self.done += whole
                 begun = worked_s - (ends[whole - 1] if whole else 0.0)
-                self._pass(began, goodput.PRODUCTIVE, speed.power_share)
+                self._pass(began, goodput.PRODUCTIVE, speed.power_share, _waiting(work))
                 if interruption.cause != _SPEED:  # the step that is cut off is of no use
                     self.account.add(goodput.LOST_WORK, float(begun) * speed.factor)
                     raise _Stopped(interruption.cause) from None
@@ -199,7 +226,7 @@ class TrainingLoop:
                     work = np.concatenate(((1.0 - part) * work[:1], work[1:]))
             else:
                 self._count(work.sum(axis=0), speed)
-                self._pass(began, goodput.PRODUCTIVE, speed.power_share)
+                self._pass(began, goodput.PRODUCTIVE, speed.power_share, _waiting(work))
                 break
         self.done = last
 
@@ -218,18 +245,23 @@ class TrainingLoop:
         add(goodput.STRAGGLERS, drawn_s - base_s)
         add(goodput.SLOWDOWN, drawn_s * (speed.slow - 1.0))
         add(goodput.CURTAILED, drawn_s * speed.slow * (speed.curtailed - 1.0))
+        add(goodput.SMALLER, drawn_s * speed.slow * speed.curtailed * (speed.smaller - 1.0))
 
     def _speed(self) -> _Speed:
         """Return what stretches a step now."""
         now = self._curtailed
         curtailed, share = (1.0, 1.0) if now is None else (now.slower, now.power)
-        return _Speed(max(self._slow.values(), default=1.0), curtailed, share)
+        share *= 1.0 - self._missing / self.nodes
+        smaller = self._smaller[self._missing] if self._missing else 1.0
+        return _Speed(max(self._slow.values(), default=1.0), curtailed, smaller, share)
 
     def _spend(self, category: str, time_s: float) -> Process:
         """Let time pass in one category."""
         left_s = time_s
         while left_s > 0:
-            began, share = self.environment.now, self._speed().power_share
+            began = self.environment.now
+            self._is_away = category in goodput.AWAY
+            share = 0.0 if self._is_away else self._speed().power_share
             try:
                 yield self.environment.timeout(left_s)
                 left_s = 0.0
@@ -238,21 +270,33 @@ class TrainingLoop:
                 if interruption.cause != _SPEED:
                     raise _Stopped(interruption.cause) from None
             finally:
-                self.account.add(category, self.environment.now - began)
+                self._is_away = False
+                passed_s = float(self.environment.now - began)
+                self.account.add(category, passed_s)
                 self._pass(began, category, share)
+                if self.feed is not None:
+                    self._banked_s = min(self.feed.banked_s, self._banked_s + passed_s)
 
-    def _pass(self, began_s: float, category: str, power_share: float) -> None:
+    def _fill(self) -> Process:
+        """Wait until the input pipeline has filled from the beginning."""
+        if self.feed is not None:
+            yield from self._spend(goodput.DATA_LOADING, self.feed.fill_s)
+            self._banked_s = self.feed.begun_s
+
+    def _pass(
+        self, began_s: float, category: str, power_share: float, waiting_share: float = 0.0
+    ) -> None:
         """Put the time since it began on the timeline."""
         if self.environment.now > began_s:
             now_s = float(self.environment.now)
-            self.spans.append(RunSpan(began_s, now_s, category, power_share))
+            self.spans.append(RunSpan(began_s, now_s, category, power_share, waiting_share))
 
     # Checkpoints --------------------------------------------------------------------------------
 
     def _save(self, times: CheckpointTimes) -> Process:
         """Save: wait for the write before it, stop for the copy, and let the write go on."""
         yield from self._wait_for_write()
-        taken = _Saved(self.done, {name: self.account.seconds[name] for name in _WORK})
+        taken = _Saved(self.done, {name: self.account.seconds[name] for name in goodput.OF_STEPS})
         yield from self._spend(goodput.SAVE, times.stall_s)
         self.saves += 1
         if times.write_s > times.stall_s:
@@ -289,7 +333,7 @@ class TrainingLoop:
 
     def _strike(self, failure: Failure, cause: FailureCause) -> None:
         """Take a failure: stop the job, or slow it until it is found; absent nodes do not fail."""
-        if not self._process.is_alive or failure.node in self._absent:
+        if not self._process.is_alive or self._is_away or failure.node in self._absent:
             return
         self.failures.append(failure)
         if cause.effect == "slow":
@@ -327,9 +371,11 @@ class TrainingLoop:
 
     def _stop_as_planned(self, planned: _Planned) -> Process:
         """Save, stand still, start again."""
-        if self.saving is not None and self.done > self._saved.step:
+        if planned.saves and self.saving is not None and self.done > self._saved.step:
             times = self.saving[0]
-            taken = _Saved(self.done, {name: self.account.seconds[name] for name in _WORK})
+            taken = _Saved(
+                self.done, {name: self.account.seconds[name] for name in goodput.OF_STEPS}
+            )
             yield from self._spend(goodput.SAVE, times.write_s)
             self._saved = taken
         self._undo()
@@ -345,6 +391,7 @@ class TrainingLoop:
         cause, recovery = struck.cause, self.run.recovery
         noticed_s = recovery.detection if cause.detection is None else cause.detection
         yield from self._spend(goodput.DETECTION, noticed_s)
+        yield from self._spend(goodput.QUEUED, recovery.requeue)
         yield from self._replace_nodes()
         yield from self._spend(goodput.RECOVERY, recovery.restart)
         yield from self._restore()
@@ -353,13 +400,14 @@ class TrainingLoop:
         self.restarts += 1
         if self.saving is not None and self._saved.step:
             yield from self._spend(goodput.RESTORE, self.saving[0].restore_s)
+        yield from self._fill()
 
     def _undo(self) -> None:
         """Go back to the last checkpoint; the work since then is lost."""
         self._generation += 1
         if self._written is not None and not self._written.triggered:
             self._written.succeed()
-        for name in _WORK:
+        for name in goodput.OF_STEPS:
             kept_s = self._saved.work.get(name, 0.0)
             self.account.move(name, goodput.LOST_WORK, self.account.seconds[name] - kept_s)
         self.lost_steps += self.done - self._saved.step
@@ -374,10 +422,16 @@ class TrainingLoop:
     def _repair(self) -> Process:
         yield self.environment.timeout(self.run.recovery.repair)
         yield self._spares.put(1)
+        if self._missing and self._process.is_alive:
+            self._process.interrupt(_Planned(goodput.RECOVERY, self.run.recovery.restart))
 
     def _replace_nodes(self) -> Process:
-        """Take a spare for every node that left, or wait until one is repaired."""
+        """Take a spare for every node that left; else go on without, or wait for a repair."""
+        self._missing = 0
         while self._absent:
+            if self._spares.level == 0 and len(self._absent) in self._smaller:
+                self._missing = len(self._absent)
+                return
             began, share = self.environment.now, self._speed().power_share
             request = self._spares.get(1)
             try:
@@ -404,6 +458,14 @@ class TrainingLoop:
                 self._process.interrupt(_Planned(goodput.MAINTENANCE, maintenance.time))
                 yield self.environment.timeout(maintenance.time)
 
+    def _preempt(self, preemption: Preemption, random: np.random.Generator) -> Process:
+        fits = self.saving is not None and self.saving[0].write_s <= preemption.notice
+        while self._process.is_alive:
+            yield self.environment.timeout(random.exponential(preemption.every))
+            if self._process.is_alive:
+                self._process.interrupt(_Planned(goodput.PREEMPTED, preemption.time, fits))
+                yield self.environment.timeout(preemption.time)
+
     def _curtail(self, curtailment: Curtailment) -> Process:
         hour_s = self.run.facility.start_hour * 3600.0
         yield self.environment.timeout((curtailment.start - hour_s) % DAY_S)
@@ -415,6 +477,12 @@ class TrainingLoop:
             if self._process.is_alive:
                 self._process.interrupt(_SPEED)
                 yield self.environment.timeout(DAY_S - curtailment.duration)
+
+
+def _waiting(work: Floats) -> float:
+    """Return the share of the time of steps in which they wait for their input."""
+    drawn_s, _, input_s = work.sum(axis=0)
+    return float(input_s / drawn_s) if drawn_s else 0.0
 
 
 def _next(done: int, every: int) -> int:

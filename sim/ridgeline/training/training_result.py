@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from ridgeline import views
+from ridgeline.errors import RidgelineError
 from ridgeline.training import goodput
 from ridgeline.training.footprint import RunFootprint
+from ridgeline.training.input_epochs import InputSummary
+from ridgeline.training.run_file import Facility
 from ridgeline.training.statistical_efficiency import TrainingAmount
 from ridgeline.training.storage import CheckpointTimes
 from ridgeline.training.training_loop import RunSpan
@@ -75,6 +78,10 @@ class TrainingResult:
     daly_s
         Time of the run that Daly's model expects of saves and failures alone; None where the model
         does not hold.
+    facility
+        Prices of the run.
+    input
+        What the steps wait for; None where no pipeline is simulated.
     outcomes
         One for each seed.
     spans
@@ -97,6 +104,8 @@ class TrainingResult:
     checkpoint: CheckpointTimes | None
     steps_between_saves: int | None
     amount: TrainingAmount | None
+    input: InputSummary | None
+    facility: Facility
     tuning_runs: int
     outcomes: tuple[RunOutcome, ...]
     spans: tuple[RunSpan, ...] = field(repr=False)
@@ -180,6 +189,7 @@ class TrainingResult:
             "checkpoint": None if self.checkpoint is None else asdict(self.checkpoint),
             "steps_between_saves": self.steps_between_saves,
             "amount": None if self.amount is None else asdict(self.amount),
+            "input": None if self.input is None else asdict(self.input),
             **stated,
             "with_tuning": {
                 name: None if of is None else whole * of.median
@@ -199,9 +209,50 @@ class TrainingResult:
         """Return the result as JSON text."""
         return json.dumps(self.to_dict(), indent=2) + "\n"
 
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the timeline of the first seed and the time by category."""
-        return views.view("run_timeline")(self, ax)  # type: ignore[no-any-return]
+    def costs(self) -> dict[str, dict[str, float]]:
+        """Return what the run costs by kind and category, the mean over its seeds.
+
+        Kinds are "rent" and "electricity" in dollars, as far as the file states prices; else
+        "device time" in hours. Energy of steps counts for training and for what is lost of it by
+        their times. Tuning runs are not in it.
+        """
+        found: dict[str, dict[str, float]] = {}
+        hour_s, price = self.facility.device_hour, self.facility.electricity
+        held_s = {n: 0.0 if n in goodput.AWAY else s for n, s in self.time_s.items()}
+        if hour_s is not None:
+            found["rent"] = {n: self.devices * s * hour_s for n, s in held_s.items()}
+        if price is not None:
+            found["electricity"] = {n: j * price for n, j in self._energy_by_j().items()}
+        if not found:
+            found["device time"] = {n: self.devices * s / 3600 for n, s in held_s.items()}
+        return found
+
+    def _energy_by_j(self) -> dict[str, float]:
+        """Return the mean energy by category; that of steps is shared out by their times."""
+        count = len(self.outcomes)
+        found = {
+            name: sum(of.footprint.energy_by_j[name] for of in self.outcomes) / count
+            for name in goodput.CATEGORIES
+        }
+        steps_j, times = found[goodput.PRODUCTIVE], self.time_s
+        parts = [n for n in goodput.OF_STEPS if n != goodput.DATA_LOADING] + [goodput.LOST_WORK]
+        whole_s = sum(times[name] for name in parts)
+        found[goodput.PRODUCTIVE] = 0.0
+        for name in parts:
+            found[name] += steps_j * times[name] / whole_s
+        return found
+
+    def plot(self, kind: Literal["timeline", "costs"] = "timeline", ax: Axes | None = None) -> Axes:
+        """Draw the timeline of the first seed, or what the run costs by category.
+
+        Raises
+        ------
+        RidgelineError
+            If there is no figure of this name.
+        """
+        if kind not in ("timeline", "costs"):
+            raise RidgelineError(f"a run has figures timeline and costs, found {kind!r}")
+        return views.view(f"run_{kind}")(self, ax)  # type: ignore[no-any-return]
 
     def __repr__(self) -> str:
         return (

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from ridgeline import catalog, config, units
 from ridgeline.config import Strict
+from ridgeline.errors import ConfigError, nearest
 
 T = TypeVar("T")
 NOT_STATED: Final = "not stated"
@@ -32,6 +33,21 @@ class DatasetFigure(Strict, Generic[T]):
         return raw if isinstance(raw, dict | DatasetFigure) else {"value": raw}
 
 
+Layout = Literal["files", "shards"]
+
+
+class StoredFormat(Strict):
+    """Another form in which a data set is kept: its bytes, and what decoding them costs."""
+
+    stored: DatasetFigure[units.Bytes]
+    """Bytes read from disk."""
+    decoding: DatasetFigure[Annotated[float, Field(ge=0)]]
+    """Clock cycles of one core of the host."""
+    layout: Layout
+    """"files": every sample is a file, read by a request of its own; "shards": many samples stand
+    one after the other in large files."""
+
+
 class DataSet(Strict):
     """A data set as an input pipeline sees it."""
 
@@ -51,6 +67,10 @@ class DataSet(Strict):
     """Bytes handed to the device."""
     decoding: DatasetFigure[Annotated[float, Field(ge=0)]]
     """Clock cycles of one core of the host."""
+    layout: Layout = "files"
+    """As of a format."""
+    formats: dict[str, StoredFormat] = Field(default_factory=dict)
+    """Other forms in which it is kept, by name."""
     sources: dict[str, str] = Field(default_factory=dict)
     """Citations by short name."""
 
@@ -59,7 +79,33 @@ class DataSet(Strict):
         """Names of the figures that state no source."""
         figures = {"samples": self.samples, "stored": self.stored}
         figures |= {"decoded": self.decoded, "decoding": self.decoding}
+        for name, form in self.formats.items():
+            figures |= {f"{name} stored": form.stored, f"{name} decoding": form.decoding}
         return tuple(n for n, of in figures.items() if of is not None and of.source == NOT_STATED)
+
+    def kept_as(self, form: str) -> DataSet:
+        """Return the data set as one of its formats keeps it.
+
+        Raises
+        ------
+        ConfigError
+            If it has no such format.
+        """
+        if form not in self.formats:
+            known = ", ".join(self.formats) or "none"
+            raise ConfigError(
+                f"{self.name} has no format {form!r}{nearest(form, self.formats)} "
+                f"(there are: {known})",
+                field="format",
+            )
+        found = self.formats[form]
+        return self.model_copy(
+            update={
+                "stored": found.stored,
+                "decoding": found.decoding,
+                "layout": found.layout,
+            }
+        )
 
 
 def load_dataset(name_or_path: str | Path) -> DataSet:
