@@ -52,12 +52,13 @@ def facets(
     with themed():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
+        from matplotlib.layout_engine import ConstrainedLayoutEngine
         from matplotlib.ticker import MaxNLocator
 
         across = min(len(groups), 3)
         down = math.ceil(len(groups) / across)
         size_in = (max(chosen().width_in, _PANEL_IN * across), 0.9 + _PANEL_IN * down)
-        made = Figure(figsize=size_in, facecolor=PAPER, layout="constrained")
+        made = Figure(figsize=size_in, facecolor=PAPER)
         made.set_gid(f"{chosen().dpi} dpi")
         FigureCanvasAgg(made)
         grid = made.subplots(down, across, sharex=True, sharey=True, squeeze=False)
@@ -94,9 +95,8 @@ def facets(
         for legend in legends:
             if legend is not None:
                 legend.remove()
-        engine = made.get_layout_engine()
-        assert engine is not None  # it was asked for
-        engine.set(rect=(0.0, below_in / size_in[1], 1.0, 1.0 - below_in / size_in[1]))
+        above = 1.0 - below_in / size_in[1]
+        made.set_layout_engine(ConstrainedLayoutEngine(rect=(0.0, 1.0 - above, 1.0, above)))
         same = list(captions) if len(captions) == 1 else []
         made.text(
             0.01, 0.06 / size_in[1], "\n".join([*same, stamp(rows)]), fontsize=STAMP, color=FAINT,
