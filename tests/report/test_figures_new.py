@@ -287,7 +287,9 @@ def test_figures_in_a_notebook_follow_its_page(monkeypatch: pytest.MonkeyPatch) 
     shown: dict[type, Any] = {}
     formatter = SimpleNamespace(for_type=shown.__setitem__, pop=lambda kind, _: shown.pop(kind))
     shell = SimpleNamespace(display_formatter=SimpleNamespace(formatters={"text/html": formatter}))
-    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    monkeypatch.setitem(
+        sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell, version_info=(8, 24))
+    )
     with rl.style():
         assert set(shown) == {Figure, Axes}
         ax = rl.plot.curve(ROWS, x="rows", y="time_s", by="flow")
