@@ -185,7 +185,7 @@ def run(data: Any, ax: Axes | None = None) -> Axes:
         raise RidgelineError(
             "this figure is of a run: what rl.train returns, or a file of kind run"
         )
-    return data.plot(ax)
+    return data.plot("timeline", ax)
 
 
 KINDS: Mapping[str, Callable[..., Axes]] = {
