@@ -67,7 +67,7 @@ def test_a_model_is_checked_by_its_family() -> None:
     [
         ("mlp", "Model"), ("tpu-v2", "Device"), ("dgx1-v100", "Node"), ("selene-a100", "Cluster"),
         ("nanogpt", "Stack"), ("horowitz-45nm", "EnergyTable"), ("imagenet", "DataSet"),
-        ("docs/examples/hbm.yaml", "Study"), ("docs/examples/jobs/two-jobs.yaml", "JobFile"),
+        ("docs/examples/hbm.yaml", "DesignStudy"), ("docs/examples/jobs/two-jobs.yaml", "JobFile"),
     ],
 )  # fmt: skip
 def test_one_loader_reads_any_kind(name: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,8 +86,8 @@ def test_what_is_wrong_with_a_kind_is_said(tmp_path: Path) -> None:
         (tmp_path / "x.yaml").write_text(text)
         with pytest.raises(ConfigError, match=said):
             rl.load(tmp_path / "x.yaml")
-    with pytest.raises(ConfigError, match="nothing is called 'resnet5'; did you mean 'resnet50'"):
-        rl.load("resnet5")
+    with pytest.raises(ConfigError, match="nothing is called 'resnet5o'; did you mean 'resnet50'"):
+        rl.load("resnet5o")
 
 
 @pytest.mark.parametrize("kind", INPUT_KINDS)

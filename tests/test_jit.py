@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import subprocess
@@ -160,8 +161,24 @@ def test_whoever_watches_a_terminal_is_told_once_that_code_is_compiled(
                 text += screen.read(1000)
             return text.decode()
 
-    assert said() == "compiling, once ...\r\n|"
+    first = said()
+    assert first.startswith("\r\x1b[Kcompiling kernels, once: 0 done, 0 s")
+    assert first.endswith("\r\x1b[K|")  # and the line is cleared when there is nothing to wait for
     assert said() == "|"
+
+
+def test_how_long_compiling_takes_yet_is_estimated_from_what_is_done() -> None:
+    now, stream = 0.0, io.StringIO()
+    notice = jit.CompilingNotice(stream, lambda: now)
+    notice.on_start(None)
+    for _ in range(24):  # inside the first
+        notice.on_start(None)
+        notice.on_end(None)
+    now = 5.0
+    notice.on_end(None)
+    now = 100.0  # nothing is compiled meanwhile
+    notice.on_start(None)
+    assert stream.getvalue().endswith(": 25 of about 100 done, 5 s; at most about 15 s more")
 
 
 @pytest.mark.parametrize(

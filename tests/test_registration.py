@@ -117,7 +117,7 @@ def test_an_op_kind_without_a_sharding_rule_is_named_on_screen(
     model.write_text(MODEL)
     for tensor in (1, 4):
         words = ["run", str(model), "dgx-a100", "--plan", f"tensor={tensor}", "--batch", "256"]
-        assert execute([*words, "--plugin", str(plugin)]) == 0
+        assert execute([*words, "-v", "--plugin", str(plugin)]) == 0
         said = (
             "every device that shares a layer does all of test-cube (2 ops), since these op kinds"
         )

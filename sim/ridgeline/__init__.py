@@ -40,13 +40,30 @@ if TYPE_CHECKING:
     from ridgeline.parallel.plan.plan import Plan
     from ridgeline.plugins import load_plugin
     from ridgeline.report.figures.house_style import style
+    from ridgeline.report.figures.slider import Slider
+    from ridgeline.report.figures.style import COLOURS, SERIES
     from ridgeline.report.result import Result
     from ridgeline.simulation import simulate
     from ridgeline.software import Stack, load_software
+    from ridgeline.study.calibrate.this_machine import calibrate
+    from ridgeline.study.compare import compare
+    from ridgeline.study.design_study import DesignStudy as Study
     from ridgeline.study.generation.generate import EngineOptions, generate
     from ridgeline.study.import_design import import_design
     from ridgeline.study.jobs.neighbours import simulate_jobs
-    from ridgeline.study.sweep import load_rows, load_study, run_sweep
+    from ridgeline.study.lint import lint
+    from ridgeline.study.parts.parts_result import simulate_parts
+    from ridgeline.study.planner.best_plan import plan
+    from ridgeline.study.reproduce import reproduce
+    from ridgeline.study.roofline import roofline
+    from ridgeline.study.scaling import scaling
+    from ridgeline.study.study_rows import StudyRows
+    from ridgeline.study.sweep import load_rows
+    from ridgeline.study.tables import pareto, top
+    from ridgeline.study.topology import topology
+    from ridgeline.study.validate import validate
+    from ridgeline.study.verify import verify
+    from ridgeline.study.whatif import whatif
     from ridgeline.training.run_study import train_over
     from ridgeline.training.train import train
     from ridgeline.workload.execution import Execution
@@ -55,9 +72,10 @@ if TYPE_CHECKING:
     from ridgeline.workload.trace.numpy_tracer import trace_numpy
     from ridgeline.workload.trace.torch_entry import trace
 
-# Where each public name lives; it is imported when it is first used, so that `import ridgeline`
-# stays quick.
+# Where each public name lives, and how it is called there if otherwise; it is imported when it is
+# first used, so that `import ridgeline` stays quick.
 _HOME = {
+    "COLOURS": "report.figures.style",
     "Cluster": "hardware",
     "ComponentEstimate": "hardware.components",
     "ConfigError": "errors",
@@ -70,10 +88,15 @@ _HOME = {
     "Plan": "parallel.plan.plan",
     "Result": "report.result",
     "RidgelineError": "errors",
+    "SERIES": "report.figures.style",
     "Slider": "report.figures.slider",
     "Stack": "software",
+    "Study": "study.design_study:DesignStudy",
+    "StudyRows": "study.study_rows",
+    "calibrate": "study.calibrate.this_machine",
     "clusters": "catalog_attrs",
     "collective": "network.collectives",
+    "compare": "study.compare",
     "component": "hardware.components",
     "components": "catalog_attrs",
     "conv": "kernels.single_op",
@@ -82,6 +105,7 @@ _HOME = {
     "fuse": "kernels.fusion.schedule",
     "gemm": "kernels.single_op",
     "gemm_cycles": "kernels.systolic.gemm",
+    "lint": "study.lint",
     "generate": "study.generation.generate",
     "import_design": "study.import_design",
     "load": "input_files",
@@ -93,25 +117,36 @@ _HOME = {
     "load_plugin": "plugins",
     "load_rows": "study.sweep",
     "load_software": "software",
-    "load_study": "study.sweep",
     "memory": "parallel.memory.liveness_profile",
     "models": "catalog_attrs",
     "nodes": "catalog_attrs",
-    "run_sweep": "study.sweep",
+    "pareto": "study.tables",
+    "plan": "study.planner.best_plan",
+    "reproduce": "study.reproduce",
+    "roofline": "study.roofline",
     "scale_node": "hardware.components",
+    "scaling": "study.scaling",
     "simulate": "simulation",
     "simulate_jobs": "study.jobs.neighbours",
+    "simulate_parts": "study.parts.parts_result",
     "style": "report.figures.house_style",
+    "top": "study.tables",
+    "topology": "study.topology",
     "trace": "workload.trace.torch_entry",
     "trace_numpy": "workload.trace.numpy_tracer",
     "train": "training.train",
     "train_over": "training.run_study",
+    "validate": "study.validate",
+    "verify": "study.verify",
+    "whatif": "study.whatif",
 }
 
 _MODULES = ("plot", "register", "report", "software")
 """Modules: figures, decorators of extension points, the report (called), the stacks that ship."""
 
 __all__ = [
+    "COLOURS",
+    "SERIES",
     "Cluster",
     "ComponentEstimate",
     "ConfigError",
@@ -126,9 +161,13 @@ __all__ = [
     "RidgelineError",
     "Slider",
     "Stack",
+    "Study",
+    "StudyRows",
     "__version__",
+    "calibrate",
     "clusters",
     "collective",
+    "compare",
     "component",
     "components",
     "conv",
@@ -139,6 +178,7 @@ __all__ = [
     "gemm_cycles",
     "generate",
     "import_design",
+    "lint",
     "load",
     "load_cluster",
     "load_device",
@@ -148,23 +188,32 @@ __all__ = [
     "load_plugin",
     "load_rows",
     "load_software",
-    "load_study",
     "memory",
     "models",
     "nodes",
+    "pareto",
+    "plan",
     "plot",
     "register",
     "report",
-    "run_sweep",
+    "reproduce",
+    "roofline",
     "scale_node",
+    "scaling",
     "simulate",
     "simulate_jobs",
+    "simulate_parts",
     "software",
     "style",
+    "top",
+    "topology",
     "trace",
     "trace_numpy",
     "train",
     "train_over",
+    "validate",
+    "verify",
+    "whatif",
 ]
 
 
@@ -173,7 +222,8 @@ def __getattr__(name: str) -> object:
         return import_module(f"ridgeline.{name}")
     if name not in _HOME:
         raise AttributeError(f"module 'ridgeline' has no attribute {name!r}")
-    value = getattr(import_module(f"ridgeline.{_HOME[name]}"), name)
+    home, _, own = _HOME[name].partition(":")
+    value = getattr(import_module(f"ridgeline.{home}"), own or name)
     globals()[name] = value
     return value
 

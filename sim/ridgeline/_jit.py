@@ -16,9 +16,10 @@ import os
 import platform
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, ParamSpec, TextIO, TypeVar, cast
 
 import numba
 from numba import types
@@ -36,27 +37,61 @@ PART: dict[str, Any] = {  # numba's options
 }
 
 
-class _Announcement(event.Listener):
-    """Says once, to whoever watches a terminal, why a first run takes tens of seconds."""
+_IN_A_STEP = 100
+"""Functions that the first step on a fresh installation compiles, within ten."""
+
+
+class CompilingNotice(event.Listener):
+    """Says to whoever watches a terminal why a first run takes tens of seconds, and how long yet.
+
+    The line stands while a kernel is compiled, with all that it calls, and is cleared after it.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self.stream, self.clock = stream, clock
+        self.inside = 0
+        self.done = 0
+        self.spent_s = 0.0
+        self.began_s = 0.0
 
     def on_start(self, event: event.Event) -> None:
         """Be told that a function is compiled, not found on disk."""
-        _announce()
+        if self.inside == 0:
+            self.began_s = self.clock()
+        self.inside += 1
+        self._say(self.text(self.clock()))
 
     def on_end(self, event: event.Event) -> None:
         """Be told that it is."""
+        self.inside -= 1
+        self.done += 1
+        if self.inside == 0:
+            self.spent_s += self.clock() - self.began_s
+            self._say("")
 
+    def text(self, now_s: float) -> str:
+        """Say what is done and, of a first step, about how long the rest takes."""
+        kept = (
+            "in every process anew: no folder can be written" if cache_folder() is None else "once"
+        )
+        spent_s = self.spent_s + now_s - self.began_s
+        if not 0 < self.done < _IN_A_STEP:
+            return f"compiling kernels, {kept}: {self.done} done, {spent_s:.0f} s"
+        left_s = spent_s * (_IN_A_STEP - self.done) / self.done
+        return (
+            f"compiling kernels, {kept}: {self.done} of about {_IN_A_STEP} done, {spent_s:.0f} s;"
+            f" at most about {max(left_s, 1.0):.0f} s more"
+        )
 
-@functools.cache
-def _announce() -> None:
-    folder = cache_folder()
-    kept = "anew in every process: no folder can be written" if folder is None else "once"
-    print(f"compiling, {kept} ...", file=sys.stderr, flush=True)
+    def _say(self, text: str) -> None:
+        level = sys.modules.get("ridgeline.verbosity")  # not imported: this file stands alone
+        if level is None or not level.is_quiet():
+            print(f"\r\x1b[K{text}", end="", file=self.stream, flush=True)
 
 
 if sys.stderr is not None and sys.stderr.isatty():
     _untyped: Any = event
-    _untyped.register("numba:compile", _Announcement())
+    _untyped.register("numba:compile", CompilingNotice(sys.stderr))
 
 
 def kernel_inside(function: Callable[P, R]) -> Callable[P, R]:

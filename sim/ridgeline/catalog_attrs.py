@@ -11,17 +11,25 @@ from collections.abc import Iterator
 from functools import cached_property
 from html import escape
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from ridgeline import catalog
-from ridgeline.errors import ConfigError, nearest
+from ridgeline.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ridgeline.hardware import Cluster, Device, EnergyTable, Node
+    from ridgeline.hardware.components.schema import Component
+    from ridgeline.workload.model import Model
+
+T = TypeVar("T")
 
 
-class Shelf:
+class Shelf(Generic[T]):
     """All shipped things of one kind, by name.
 
     An attribute is a catalogue name with ``_`` for every other sign (``rl.models.gpt3_1_3b``);
-    an item is the name itself (``rl.models["gpt3-1.3b"]``).
+    an item is the name itself (``rl.models["gpt3-1.3b"]``). Both may be spelled as people say them
+    (``rl.devices["H100"]``).
     """
 
     def __init__(self, kinds: tuple[str, ...], loader: str) -> None:
@@ -33,22 +41,31 @@ class Shelf:
         listed = dict.fromkeys(name for kind in self._kinds for name in catalog.names(kind))
         return {attribute(name): name for name in sorted(listed)}
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in self._names.values():
-            near = nearest(name, self._names.values())
-            raise ConfigError(f"no {self._kinds[0]} that ship are called {name!r}{near}")
+    def __getitem__(self, name: str) -> T:
         module, _, function = self._loader.partition(":")
-        return getattr(import_module(module), function)(name)
+        found = catalog.resolve(name, *self._kinds)
+        return cast("T", getattr(import_module(module), function)(found))
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> T:
         if name.startswith("_"):  # IPython and copy ask for many such names
             raise AttributeError(name)
-        if name not in self._names:
-            raise AttributeError(
-                f"there is no {name!r} among the {self._kinds[0]} that ship"
-                f"{nearest(name, self._names)}"
-            )
-        return self[self._names[name]]
+        try:
+            return self[self._names.get(name, name)]
+        except ConfigError as error:
+            if name in self._names:
+                raise
+            raise AttributeError(str(error)) from error
+
+    def search(self, text: str) -> list[str]:
+        """Return the names that fit words and comparisons: ``rl.models.search("moe > 100B")``.
+
+        Raises
+        ------
+        ConfigError
+            If a comparison cannot be read; see `study.catalog_search.search_catalog`.
+        """
+        find = import_module("ridgeline.study.catalog_search").search_catalog
+        return list(dict.fromkeys(entry.name for entry in find(text, *self._kinds)))
 
     def __dir__(self) -> list[str]:
         return list(self._names)
@@ -79,9 +96,13 @@ def attribute(name: str) -> str:
     return plain if plain.isidentifier() else f"_{plain}"
 
 
-models = Shelf(("models",), "ridgeline.workload.files:load_model")
-devices = Shelf(("devices",), "ridgeline.hardware:load_device")
-nodes = Shelf(("nodes",), "ridgeline.hardware:load_node")
-clusters = Shelf(("clusters", "nodes", "devices"), "ridgeline.hardware:load_cluster")
-energy_tables = Shelf(("energy",), "ridgeline.hardware:load_energy_table")
-components = Shelf(("components",), "ridgeline.hardware.components.estimate:load_component")
+models: Shelf[Model] = Shelf(("models",), "ridgeline.workload.files:load_network")
+devices: Shelf[Device] = Shelf(("devices",), "ridgeline.hardware:load_device")
+nodes: Shelf[Node] = Shelf(("nodes",), "ridgeline.hardware:load_node")
+clusters: Shelf[Cluster] = Shelf(
+    ("clusters", "nodes", "devices"), "ridgeline.network.resolve:load_cluster"
+)
+energy_tables: Shelf[EnergyTable] = Shelf(("energy",), "ridgeline.hardware:load_energy_table")
+components: Shelf[Component] = Shelf(
+    ("components",), "ridgeline.hardware.components.estimate:load_component"
+)

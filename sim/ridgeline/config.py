@@ -14,9 +14,9 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ridgeline.errors import ConfigError, nearest, said, short
 from ridgeline.unit_proposals import energy_proposal, proposal
@@ -37,6 +37,10 @@ class Strict(BaseModel):
     """Base of every schema: frozen, unknown keys refused, no silent conversion of types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+Aliases = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Field(strict=False)]
+"""Other names of the thing that a file describes, which `catalog.resolve` finds it by."""
 
 
 class FieldError(ValueError):
@@ -72,8 +76,12 @@ class Document:
         return ConfigError(message, file=self.file, line=line, column=column, field=field)
 
 
-def read_yaml(path: str | Path) -> Document:
-    """Read one YAML file safely.
+Source = str | Path | Document
+"""A file, or what one would say."""
+
+
+def read_yaml(path: Source) -> Document:
+    """Read one YAML file safely; a document is one that was read.
 
     Raises
     ------
@@ -81,18 +89,21 @@ def read_yaml(path: str | Path) -> Document:
         If the file cannot be opened, is too large, is not text, is not YAML, holds duplicate keys,
         tags, or aliases that expand beyond `MAX_NODES` values.
     """
-    return parse_yaml(read_text(path), str(path))
+    return path if isinstance(path, Document) else parse_yaml(read_text(path), str(path))
 
 
 @contextmanager
 def recording() -> Iterator[dict[str, str]]:
     """Collect the hash of the content of every file that is read meanwhile, by its path."""
     files: dict[str, str] = {}
+    outer = _recorded.get()
     token = _recorded.set(files)
     try:
         yield files
     finally:
         _recorded.reset(token)
+        if outer is not None:
+            outer.update(files)
 
 
 def read_text(path: str | Path, limit: int = MAX_BYTES) -> str:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from ridgeline import catalog
 from ridgeline.config import Document, check_kind, read_yaml
-from ridgeline.errors import ConfigError, nearest
 
 
 class InputKind(NamedTuple):
@@ -49,7 +48,7 @@ INPUT_KINDS: Mapping[str, InputKind] = {
         "energy", "hardware:load_energy_table", "hardware.energy:EnergyTable"
     ),
     "dataset": InputKind("datasets", "workload.dataset:load_dataset", "workload.dataset:DataSet"),
-    "study": InputKind("", "study.sweep:load_study", "study.study_file:Study"),
+    "study": InputKind("", "study.design_study:DesignStudy", "study.study_file:Study"),
     "jobs": InputKind("", "study.jobs.job_file:read_jobs", "study.jobs.job_file:JobFile"),
     "rl-run": InputKind("", "study.rl.rl_file:read_rl", "study.rl.rl_file:RlFile"),
     "run": InputKind("", "training.run_file:read_run", "training.run_file:RunFile"),
@@ -71,7 +70,10 @@ def load(name_or_path: str | Path, **options: Any) -> Any:
         If nothing is called so, the file does not say what it is, or it has a mistake; with file,
         line and field.
     """
-    return named(INPUT_KINDS[kind_of(str(name_or_path))].loader)(name_or_path, **options)
+    name = str(name_or_path)
+    if not _is_listed(name) and not catalog.is_path(name):
+        name = catalog.resolve(name)
+    return named(INPUT_KINDS[kind_of(name)].loader)(name, **options)
 
 
 def kind_of(name: str) -> str:
@@ -82,13 +84,17 @@ def kind_of(name: str) -> str:
     ConfigError
         If nothing is called so, or the file does not say what it describes.
     """
-    for kind, of in INPUT_KINDS.items():
-        if of.folder and name in catalog.names(of.folder):
-            return kind
-    if catalog.is_path(name):
-        return kind_of_document(read_yaml(name))
-    listed = [each for folder in catalog.FOLDERS for each in catalog.names(folder)]
-    raise ConfigError(f"nothing is called {name!r}{nearest(name, listed)} (see ridgeline list)")
+    if not _is_listed(name):
+        if catalog.is_path(name):
+            return kind_of_document(read_yaml(name))
+        name = catalog.resolve(name)
+    return next(
+        kind for kind, of in INPUT_KINDS.items() if of.folder and name in catalog.names(of.folder)
+    )
+
+
+def _is_listed(name: str) -> bool:
+    return any(name in catalog.names(folder) for folder in catalog.FOLDERS)
 
 
 def kind_of_document(document: Document) -> str:

@@ -8,19 +8,27 @@ their name.
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.study import row_plots
+from ridgeline.study.row_plots import (
+    Columns,
+    choice,
+    curve,
+    heatmap,
+    kind_of,
+    name_of,
+    parallel,
+    pareto,
+    read,
+    residuals,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-
-
-_MOST_JSON_BYTES = 2**28
-Columns = str | Sequence[str]
 
 
 def _of_step(kind: str) -> Callable[..., Axes]:
@@ -46,17 +54,24 @@ topology = _of_step("topology")
 
 def time(data: Any, ax: Axes | None = None, *, by: Columns = ()) -> Axes:
     """Draw where the time goes: of a step, or of rows with a bar each, named by `by`."""
-    return _parts("time", data, by, ax)
+    return _of_step_or_rows(row_plots.time, data, ax, by=by)
 
 
 def energy(data: Any, ax: Axes | None = None, *, by: Columns = ()) -> Axes:
     """Draw where the energy goes: of a step, or of rows with a bar each, named by `by`."""
-    return _parts("energy", data, by, ax)
+    return _of_step_or_rows(row_plots.energy, data, ax, by=by)
 
 
 def memory(data: Any, ax: Axes | None = None, *, by: Columns = ()) -> Axes:
     """Draw the memory of a step over time, or of rows with a bar each, named by `by`."""
-    return _parts("memory", data, by, ax)
+    return _of_step_or_rows(row_plots.memory, data, ax, by=by)
+
+
+def sobol(
+    data: Any, ax: Axes | None = None, *, y: str = "", by: Columns = (), title: str = ""
+) -> Axes:
+    """Draw Sobol indices: of a step over its resources, or of a column over the fields `by`."""
+    return _of_step_or_rows(row_plots.sobol, data, ax, y=y, by=by, title=title)
 
 
 def utilisation(data: Any, ax: Axes | None = None) -> Axes:
@@ -72,98 +87,6 @@ def op_gantt(data: Any, ax: Axes | None = None, *, tiles: int | None = None) -> 
     return _op("op-gantt", read(data), ax, tiles)
 
 
-def curve(
-    data: Any, ax: Axes | None = None, *, x: str, y: str, by: Columns = (), facet: str = "",
-    title: str = "",
-) -> Axes:  # fmt: skip
-    """Draw one column over another, a line for each value of `by`, a panel for each of `facet`.
-
-    Rows with ``Y.p05`` and ``Y.p95``, or results with a range, have a band.
-    """
-    from ridgeline.report.figures.study import curve as drawn
-
-    rows = _rows(data)
-    x, y, told = _name(x, rows), _name(y, rows), _names(by, rows)
-    return _faceted(rows, facet, ax, title, lambda some, a, t: drawn(some, x, y, told, a, title=t))
-
-
-def pareto(
-    data: Any, ax: Axes | None = None, *, x: str, y: str, label: Columns = (), facet: str = "",
-    title: str = "",
-) -> Axes:  # fmt: skip
-    """Draw the rows that no other beats in two columns, small values being best, as steps.
-
-    `label` names the points of the front, `facet` makes a panel for each value of a column.
-    """
-    from ridgeline.report.figures.study import pareto_front
-    from ridgeline.study.ranking import pareto as best
-
-    rows = _rows(data)
-    x, y, named = _name(x, rows), _name(y, rows), _names(label, rows)
-    return _faceted(
-        rows, facet, ax, title,
-        lambda some, a, t: pareto_front(
-            some, best([dict(row) for row in some], [x, y]), x, y, a, label=named, title=t
-        ),
-    )  # fmt: skip
-
-
-def choice(data: Any, ax: Axes | None = None, *, x: str, y: str, by: Columns) -> Axes:
-    """Draw which value of the first column of `by` is best where, by `y`."""
-    from ridgeline.report.figures.choice import choice as drawn
-
-    rows = _rows(data)
-    told = _names(by, rows)
-    if not told:
-        raise ConfigError("a choice needs by, what is chosen between", field="plot")
-    return drawn(rows, _name(x, rows), _name(y, rows), told, ax)
-
-
-def heatmap(data: Any, ax: Axes | None = None, *, x: str, y: str, z: str, title: str = "") -> Axes:
-    """Draw the column `z` as colours over the values of two fields."""
-    from ridgeline.report.figures.fields import heat_map
-
-    rows = _rows(data)
-    return heat_map(rows, _name(x, rows), _name(y, rows), _name(z, rows), ax, title=title)
-
-
-def parallel(
-    data: Any, ax: Axes | None = None, *, columns: Columns, y: str, title: str = ""
-) -> Axes:
-    """Draw every row as a line over several columns, coloured by `y`."""
-    from ridgeline.report.figures.fields import parallel as drawn
-
-    rows = _rows(data)
-    return drawn(rows, _names(columns, rows), _name(y, rows), ax, title=title)
-
-
-def sobol(
-    data: Any, ax: Axes | None = None, *, y: str = "", by: Columns = (), title: str = ""
-) -> Axes:
-    """Draw Sobol indices: of a step over its resources, or of a column over the fields `by`."""
-    from ridgeline.report.figures.fields import sobol_of_rows
-
-    found = read(data)
-    if is_step(found):
-        if y or by:
-            raise RidgelineError("y and by are of rows; a step is asked over its resources")
-        return _of_step("sobol")(found, ax)
-    rows = _rows(found)
-    if not y or not by:
-        raise ConfigError("Sobol indices of rows need y and by, the fields", field="plot")
-    return sobol_of_rows(rows, _name(y, rows), _names(by, rows), ax, title=title)
-
-
-def residuals(data: Any, ax: Axes | None = None) -> Axes:
-    """Draw predictions over measurements, the rows of ``validate``."""
-    from ridgeline.report.figures.study import residuals as drawn
-
-    rows = _rows(data)
-    if not {"measured", "predicted"} <= rows[0].keys():
-        raise ConfigError("the rows have no columns measured and predicted", file=_said(data))
-    return drawn(rows, ax)
-
-
 def scaling(data: Any, ax: Axes | None = None) -> Axes:
     """Draw throughput and efficiency of a scaling study over its devices."""
     return _scaling("scaling", data, ax)
@@ -176,24 +99,20 @@ def distributed_roofline(data: Any, ax: Axes | None = None) -> Axes:
 
 def run(data: Any, ax: Axes | None = None) -> Axes:
     """Draw what the job does over a run: of a `TrainingResult`, or of a file of kind run."""
-    from ridgeline.training.train import train
-    from ridgeline.training.training_result import TrainingResult
+    return _run("timeline", data, ax)
 
-    if isinstance(data, str | Path):
-        data = train(data)
-    if not isinstance(data, TrainingResult):
-        raise RidgelineError(
-            "this figure is of a run: what rl.train returns, or a file of kind run"
-        )
-    return data.plot("timeline", ax)
+
+def run_costs(data: Any, ax: Axes | None = None) -> Axes:
+    """Draw what a run costs by category: of a `TrainingResult`, or of a file of kind run."""
+    return _run("costs", data, ax)
 
 
 KINDS: Mapping[str, Callable[..., Axes]] = {
-    function.__name__.replace("_", "-"): function
+    kind_of(function): function
     for function in (
         roofline, timeline, pipeline, time, energy, memory, power, tornado, sobol, utilisation,
         topology, op_gantt, curve, pareto, choice, heatmap, parallel, residuals, scaling,
-        distributed_roofline, run,
+        distributed_roofline, run, run_costs,
     )
 }  # fmt: skip
 """Figures by the name that ``ridgeline plot`` takes."""
@@ -213,57 +132,22 @@ def draw(kind: str, data: Any, ax: Axes | None = None, **options: Any) -> Axes:
 
 def check_options(kind: str, options: Mapping[str, Any]) -> None:
     """Raise ConfigError if there is no such kind, or it does not take an option, or lacks one."""
-    if kind not in KINDS:
-        raise ConfigError(
-            f"there is no figure {kind!r}{nearest(kind, KINDS)} (there are: "
-            f"{', '.join(sorted(KINDS))})"
-        )
-    taken = options_of(kind)
-    for name in options:
-        if name not in taken:
-            has = f"it takes {', '.join(f'--{one}' for one in taken)}" if taken else "it takes none"
-            raise ConfigError(f"--{name} is no option of the figure {kind}: {has}", field="plot")
-    lacking = [f"--{name}" for name, needed in taken.items() if needed and name not in options]
-    if lacking:
-        raise ConfigError(f"a {kind} needs {' and '.join(lacking)}", field="plot")
+    row_plots.check_options(kind, options, KINDS)
 
 
-def options_of(kind: str) -> dict[str, bool]:
-    """Return the options of a kind, and whether it needs them."""
-    parameters = inspect.signature(KINDS[kind]).parameters.values()
-    return {
-        one.name: one.default is inspect.Parameter.empty
-        for one in parameters
-        if one.kind is inspect.Parameter.KEYWORD_ONLY
-    }
-
-
-def read(data: Any) -> Any:
-    """Return what stands in a table or a JSON file, or the data itself if it is no path."""
-    if not isinstance(data, str | Path):
-        return data
-    from ridgeline.config import read_text
-    from ridgeline.study.sweep import plain_rows
-    from ridgeline.workload.trace.json_files import read_json
-
-    if Path(data).suffix != ".json":
-        return plain_rows(data)
-    return read_json(read_text(str(data), limit=_MOST_JSON_BYTES).encode(), str(data))
-
-
-def _said(data: Any) -> str:
-    return str(data) if isinstance(data, str | Path) else ""
-
-
-def is_step(read: Any) -> bool:
+def is_step(found: Any) -> bool:
     """Return whether this is the result of a step, or a saved one."""
     from ridgeline.report.result import Result
 
-    return isinstance(read, Result) or (isinstance(read, Mapping) and "manifest" in read)
+    return isinstance(found, Result) or (isinstance(found, Mapping) and "manifest" in found)
 
 
-def _is_op(read: Any) -> bool:
-    return hasattr(read, "request") or (isinstance(read, Mapping) and "request" in read)
+def _is_op(found: Any) -> bool:
+    return hasattr(found, "request") or (isinstance(found, Mapping) and "request" in found)
+
+
+def _is_table(data: Any) -> bool:
+    return isinstance(data, str | Path) and Path(data).suffix != ".json"
 
 
 def _result(data: Any, kind: str, *, fold: bool) -> Any:
@@ -275,18 +159,18 @@ def _result(data: Any, kind: str, *, fold: bool) -> Any:
         return found
     if not is_step(found):
         raise ConfigError(
-            f"a {kind} is of one result, JSON of ridgeline run --json", file=_said(data)
+            f"a {kind} is of one result, JSON of ridgeline run --json", file=name_of(data)
         )
-    return repeat(found, file=_said(data), fold=fold)
+    return repeat(found, file=name_of(data), fold=fold)
 
 
-def _op(kind: str, read: Any, ax: Axes | None, tiles: int | None) -> Axes:
+def _op(kind: str, found: Any, ax: Axes | None, tiles: int | None) -> Axes:
     from ridgeline.kernels.single_op import repeat
     from ridgeline.report.figures.op import draw_op
 
-    if not _is_op(read):
+    if not _is_op(found):
         raise ConfigError(f"{kind} is of one op, JSON of ridgeline gemm --json or conv --json")
-    request = read["request"] if isinstance(read, Mapping) else read.request
+    request = found["request"] if isinstance(found, Mapping) else found.request
     return draw_op(kind, repeat(request), ax, tiles=tiles)
 
 
@@ -295,59 +179,29 @@ def _scaling(kind: str, data: Any, ax: Axes | None) -> Axes:
 
     found = read(data)
     saved = found.to_dict() if hasattr(found, "to_dict") else found
-    return drawn(kind, saved, ax, file=_said(data))
+    return drawn(kind, saved, ax, file=name_of(data))
 
 
-def _parts(kind: str, data: Any, by: Columns, ax: Axes | None) -> Axes:
-    from ridgeline.report.figures.study import bars
+def _run(kind: Literal["timeline", "costs"], data: Any, ax: Axes | None) -> Axes:
+    from ridgeline.training.train import train
+    from ridgeline.training.training_result import TrainingResult
 
-    found = read(data)
-    if is_step(found):
-        if by:
-            raise RidgelineError("by names the bars of rows; this is one step")
-        return _of_step(kind)(found, ax)
-    rows = _rows(found)
-    return bars(rows, kind, _names(by, rows), ax)
-
-
-def _rows(data: Any) -> list[dict[str, Any]]:
-    """Return the rows without errors and feasible, and say how many others there are."""
-    import sys
-
-    from ridgeline.study.ranking import candidates
-    from ridgeline.study.row_values import flat_rows
-
-    found = flat_rows(read(data), _said(data))
-    rows = candidates(found)
-    if not rows:
-        raise ConfigError(
-            "there is no row to draw: all have errors or do not fit", file=_said(data)
+    found = train(data) if isinstance(data, str | Path) else data
+    if not isinstance(found, TrainingResult):
+        raise RidgelineError(
+            "this figure is of a run: what rl.train returns, or a file of kind run"
         )
-    if len(rows) < len(found):
-        left = f"{len(found) - len(rows)} of {len(found)} rows have errors or do not fit"
-        print(f"ridgeline: {left}, and are left out", file=sys.stderr)
-    return rows
+    return found.plot(kind, ax)
 
 
-def _name(column: str, rows: Sequence[Mapping[str, Any]]) -> str:
-    from ridgeline.study.columns import resolve
-
-    return resolve(column, list(dict.fromkeys(name for row in rows for name in row)))
-
-
-def _names(columns: Columns, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    parts = columns.split(",") if isinstance(columns, str) else columns
-    return [_name(part.strip(), rows) for part in parts if part.strip()]
-
-
-def _faceted(
-    rows: Sequence[Mapping[str, Any]], facet: str, ax: Axes | None, title: str,
-    drawn: Callable[[Sequence[Mapping[str, Any]], Axes | None, str], Axes],
-) -> Axes:  # fmt: skip
-    from ridgeline.report.figures.facets import facets
-
-    if not facet:
-        return drawn(rows, ax, title)
-    if ax is not None:
-        raise RidgelineError("facet makes panels of its own: it takes no ax")
-    return facets(rows, _name(facet, rows), lambda some, a: drawn(some, a, ""), title)
+def _of_step_or_rows(
+    of_rows: Callable[..., Axes], data: Any, ax: Axes | None, **options: Any
+) -> Axes:
+    """Draw a kind that steps and rows have; its options are of rows."""
+    given = {name: value for name, value in options.items() if value}
+    found = data if _is_table(data) else read(data)
+    if is_step(found):
+        if given:
+            raise RidgelineError(f"the data is one step; {' and '.join(given)} would be of rows")
+        return _of_step(kind_of(of_rows))(_result(data, kind_of(of_rows), fold=True), ax)
+    return of_rows(data, ax, **given)

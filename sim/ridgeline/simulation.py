@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from pydantic import BaseModel
 
 from ridgeline.engine.program import Program
 from ridgeline.engine.timeline import Timeline
-from ridgeline.errors import CutOffError, RidgelineError
+from ridgeline.errors import ConfigError, CutOffError, RidgelineError, short
 from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device, MemoryLevel
 from ridgeline.network.cluster_topology import from_cluster
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
 
 @overload
 def simulate(
-    model: Model | str,
-    cluster: Cluster | str,
+    model: Model | str | Path,
+    cluster: Cluster | str | Path,
     plan: Plan,
     *,
     software: Stack | str | None = None,
@@ -67,7 +68,7 @@ def simulate(
 @overload
 def simulate(
     model: Execution,
-    cluster: Cluster | str,
+    cluster: Cluster | str | Path,
     plan: None = None,
     *,
     reference: bool = False,
@@ -77,8 +78,8 @@ def simulate(
 
 
 def simulate(
-    model: Model | Execution | str,
-    cluster: Cluster | str,
+    model: Model | Execution | str | Path,
+    cluster: Cluster | str | Path,
     plan: Plan | None = None,
     *,
     software: Stack | str | None = None,
@@ -128,8 +129,9 @@ def simulate(
     RidgelineError
         If the cluster has too few devices, or cannot do the plan's number format.
     """
-    model = load_model(model) if isinstance(model, str) else model
-    cluster = load_cluster(cluster) if isinstance(cluster, str) else cluster
+    model = load_model(model) if isinstance(model, str | Path) else model
+    cluster = load_cluster(cluster) if isinstance(cluster, str | Path) else cluster
+    _check_types(model, cluster, plan)
     if isinstance(model, Execution):
         if dataset is not None:
             raise RidgelineError(f"{model.name} is an execution, which reads no data set")
@@ -172,6 +174,24 @@ def simulate(
 
         result = with_wait(result, wait_s)
     return result if dataset is None else _fed(result, dataset)
+
+
+def _check_types(model: object, cluster: object, plan: object) -> None:
+    """Refuse what is no network, no cluster and no plan, before something inside fails.
+
+    Raises
+    ------
+    ConfigError
+        With what was found, and what is expected.
+    """
+    for field, value, types, expected in (
+        ("model", model, Model | Execution, "a network or execution of load_model, or its name"),
+        ("cluster", cluster, Cluster, "a cluster of load_cluster, or its name"),
+        ("plan", plan, Plan | None, "a Plan, such as Plan(data=8, global_batch=256)"),
+    ):
+        if not isinstance(value, types):
+            kind = type(value).__name__
+            raise ConfigError(f"expected {expected}; found {kind} {short(value)}", field=field)
 
 
 def _whole(run: ResolvedPlan, most: int | None, played: _Played) -> Result:
@@ -241,7 +261,12 @@ def _played(
     step_time_s = timeline.makespan_s
     useful = graph.useful_flops * wide.micro_batches * wide.data
     repeated = lowered.graph.recomputed_flops * wide.sharing / graph.useful_flops
-    achieved = useful * issued_share(lowered) / step_time_s / _peaks(lowered, cluster, run.devices)
+    achieved = (
+        useful
+        * issued_share(lowered)
+        / step_time_s
+        / peak_flops_per_s(lowered, cluster, run.devices)
+    )
     samples_per_s = run.global_batch / step_time_s
     if not lowered.kinds:
         check_ledger(timeline, device, run.devices)
@@ -463,8 +488,8 @@ def fullest_memory(
     return memory, sizes[rank], memory["total"] <= sizes[rank]
 
 
-def _peaks(lowered: Lowered, cluster: Cluster, devices: int) -> float:
-    """Return the dense peak, in FLOP/s, of all devices together."""
+def peak_flops_per_s(lowered: Lowered, cluster: Cluster, devices: int) -> float:
+    """Return the dense peak, in FLOP/s, of all devices of a step together."""
     first = matrix_peak(lowered, cluster.device)
     if not lowered.kinds:
         return first * devices

@@ -27,6 +27,7 @@ _VIEWS = {
     "critical_path_s": "ridgeline.report.critical_path:critical_path_s",
     "draw": "ridgeline.report.figures.result:draw",
     "execution_text": "ridgeline.report.summary:execution_text",
+    "held_memory": "ridgeline.report.figures.memory:held",
     "html_report": "ridgeline.html_report:report",
     "ledger": "ridgeline.report.step_ledger:ledger",
     "manifest": "ridgeline.report.manifest:manifest",

@@ -81,7 +81,7 @@ def test_names_in_a_file_are_looked_up_when_it_is_read(
         ("validate --live --backend jax", "there is no backend 'jax'"),
         ("top rows.csv --by time_s", "rows.csv:1: columns are separated by ';'; allowed: a comma"),
         ("plot time rows.json --out x.png", "rows.json:1:2: not JSON"),
-        ("roofline h200", "no device is called 'h200'; did you mean 'h200-"),
+        ("roofline v100", "no device is called 'v100'; did you mean 'v100-"),
         ("gemm 8 8 8 --device v100-sxm2-16gb --format fp16-as-", "number format 'fp16-as-'"),
         ("collective all-reduce -1MB dgx1-v100", "'-1MB' begins with '-' and was read as an opt"),
         ("pareto front.csv --min a --max a", "the column 'a' is named twice"),

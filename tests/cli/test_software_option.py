@@ -57,13 +57,13 @@ def test_a_usual_stack_that_cannot_run_the_plan_is_passed_over(
 
 
 def test_the_plan_as_it_was_run(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = said(capsys, *DECODER, "--software", "megatron-core-overlap")
+    answer = " ".join(said(capsys, *DECODER, "--software", "megatron-core-overlap").split())
     assert (
         "plan as run: data=4,tensor=2,sequence=2,zero_stage=1"
         " (sequence=2, zero_stage=1 by megatron-core-overlap)"
     ) in answer
     own = ("run", "gpt2", "dgx-h100", "--plan", "data=4,tensor=2,sequence=off", "--batch", "16")
-    answer = said(capsys, *own, "--software", "megatron-core-overlap")
+    answer = " ".join(said(capsys, *own, "--software", "megatron-core-overlap").split())
     assert "(zero_stage=1 by megatron-core-overlap)" in answer
 
 
@@ -73,7 +73,7 @@ def test_settings_are_replaced_and_said(capsys: pytest.CaptureFixture[str]) -> N
         found(capsys, *STEP, "--software", "mxnet", *more)["step_time_s"] for more in ((), slow)
     )
     assert waiting > plain
-    assert "note: changed: software.host.launch_time=1ms" in said(capsys, *STEP, *slow)
+    assert "note: changed: software.host.launch_time=1ms" in said(capsys, *STEP, *slow, "-v")
 
 
 def test_all_is_a_table_of_every_stack_that_can_run_the_step(
@@ -226,7 +226,7 @@ def test_published_rows_are_predicted_under_their_own_stack(
 ) -> None:
     demo = ("run", "resnet50", "dgx1-v100", "--plan", "data=8", "--batch", "2048",
             "--precision", "fp16-mixed")  # fmt: skip
-    text = said(capsys, *demo)
+    text = said(capsys, *demo, "-v")
     assert "software: pytorch-amp-2021, chosen by the device v100-sxm2-16gb" in text
     for name in ("mxnet", "ngc-mxnet"):
         rate = found(capsys, *demo, "--software", name)["samples_per_s"]

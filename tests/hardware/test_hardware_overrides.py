@@ -123,7 +123,7 @@ def test_energy_of_links_belongs_to_the_node() -> None:
         (CLUSTER, "device.memory.hbm.instances", 0, "at least 1"),
         (CLUSTER, "device.memory.hbm.energy", "dram.hbm3", "did you mean 'dram.hbm2'"),
         (CLUSTER, "device.energy_table", "gpu-12mn", "did you mean 'gpu-12nm'"),
-        (CLUSTER, "node.device", "v100-sxm2-16", "did you mean 'v100-sxm2-16gb"),
+        (CLUSTER, "node.device", "v100-sxm2-16g", "did you mean 'v100-sxm2-16gb"),
         (CLUSTER, "max_nodes", "8", "valid integer"),
         (CLUSTER, "max_nodse", 8, "did you mean 'max_nodes'"),
         (CLUSTER, "fabric.radix", 35, "multiple of 2"),

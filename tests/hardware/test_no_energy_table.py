@@ -25,7 +25,7 @@ def test_a_machine_of_components_needs_no_table(tmp_path: Path) -> None:
     assert without.energy_j["total"] > 0
     model = rl.load_model("resnet18")
     found = rl.simulate(model, rl.load_cluster(str(path)), rl.Plan(global_batch=2))
-    assert "energy: none (of its parts and quantities)" in str(found.summary())
+    assert "energy: none (of its parts and quantities)" in str(found.summary(verbose=True))
 
 
 def test_an_entry_without_a_table_is_refused(tmp_path: Path) -> None:

@@ -203,6 +203,6 @@ def test_a_simulated_step_stays_in_its_cache() -> None:
     assert streamed.kept_bytes == {}
     rows = [entry for entry in kept.ledger() if entry.unit == "B kept"]
     assert sum(entry.amount for entry in rows) == pytest.approx(kept.kept_bytes["l2"], rel=1e-12)
-    assert "kept on chip between ops: l2" in kept.summary()
+    assert "kept on chip between ops: l2" in kept.summary(verbose=True)
     assert kept.step_time_s < streamed.step_time_s
     assert kept.flops_per_step == streamed.flops_per_step

@@ -6,6 +6,7 @@ way every cell runs.
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import re
@@ -16,16 +17,39 @@ from typing import Any
 
 import pytest
 
+import ridgeline as rl
+
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "notebooks"))
 import run as runner  # noqa: E402
 
 NOTEBOOKS = runner.notebooks()
+MAX_BYTES = 2_000_000
 HAS_KERNEL = all(importlib.util.find_spec(name) for name in ("nbclient", "nbformat", "ipykernel"))
 
 
-def test_there_are_nine() -> None:
-    assert [path.stem[:2] for path in NOTEBOOKS] == [f"{n:02}" for n in range(1, 10)]
+def test_each_has_a_number_of_its_own() -> None:
+    numbers = [path.stem.partition("_")[0] for path in NOTEBOOKS]
+    assert len(set(numbers)) == len(numbers) >= 9
+    assert all(re.fullmatch(r"\d\d", number) for number in numbers)
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_uses_the_public_face_alone(path: Path) -> None:
+    tree = ast.parse(_code(path))
+    modules = [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    names = [a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names]
+    assert "ridgeline" in names
+    inside = [m for m in (*modules, *names) if m.startswith("ridgeline") and m != "ridgeline"]
+    assert inside == []
+    used = {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "rl"
+    }
+    assert used <= set(rl.__all__)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
@@ -67,7 +91,7 @@ def _run_in_jupyter(path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_notebook_is_a_clean_file(path: Path) -> None:
-    """Of format 4.5, without outputs, a heading first, and prose before nearly every cell."""
+    """Of format 4.5, with the outputs of one run, a heading first, and prose between the cells."""
     book: dict[str, Any] = json.loads(path.read_text("utf-8"))
     assert (book["nbformat"], book["nbformat_minor"]) == (4, 5)
     assert set(book) == {"cells", "metadata", "nbformat", "nbformat_minor"}
@@ -79,8 +103,15 @@ def test_a_notebook_is_a_clean_file(path: Path) -> None:
     for cell in cells:
         code = {"outputs", "execution_count"} if cell["cell_type"] == "code" else set()
         assert set(cell) == {"cell_type", "id", "metadata", "source"} | code
-        assert not cell.get("outputs")
-        assert cell.get("execution_count") is None
+        assert all(output["output_type"] != "error" for output in cell.get("outputs", ()))
+    counts = [cell["execution_count"] for cell in cells if cell["cell_type"] == "code"]
+    if set(counts) == {None}:  # not run yet: it has no output either
+        assert not any(cell.get("outputs") for cell in cells)
+        return
+    assert counts == list(range(1, len(counts) + 1))  # run from top to bottom, in one go
+    assert any("image/png" in output.get("data", {}) for cell in cells
+               for output in cell.get("outputs", ()))  # fmt: skip
+    assert path.stat().st_size < MAX_BYTES
     kinds = [cell["cell_type"] for cell in cells]
     assert kinds.count("markdown") >= 0.5 * kinds.count("code")
 

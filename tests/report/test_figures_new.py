@@ -228,6 +228,7 @@ def test_parallel_coordinates_cross_each_axis_at_the_value() -> None:
 def test_every_kind_is_a_function_with_described_options() -> None:
     from ridgeline import plot
     from ridgeline.cli.plot_ import plot_
+    from ridgeline.study.row_plots import ROW_PLOTS, options_of
 
     described = inspect.getdoc(plot_) or ""
     known = set(inspect.signature(plot_).parameters)
@@ -235,8 +236,10 @@ def test_every_kind_is_a_function_with_described_options() -> None:
         assert getattr(plot, kind.replace("-", "_")) is function
         assert function.__doc__
         assert list(inspect.signature(function).parameters)[:2] == ["data", "ax"]
-        assert set(plot.options_of(kind)) <= known
+        assert set(options_of(function)) <= known
         assert kind in described
+    for kind, function in ROW_PLOTS.items():
+        assert options_of(function) == options_of(plot.KINDS[kind])
     for name in known - {"kind", "file"}:
         assert f"\n{name}\n" in described
 

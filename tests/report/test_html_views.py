@@ -10,6 +10,7 @@ import pytest
 
 import ridgeline as rl
 from ridgeline.report.html.machine import _graph
+from ridgeline.study.study_file import load_study
 from ridgeline.units import show
 from ridgeline.workload.summary import layer_table
 
@@ -108,7 +109,7 @@ def test_a_study_says_what_varies_what_stays_and_what_is_asked(tmp_path: Path) -
         "sample: {method: sobol, count: 4, over: {plan.bucket: {from: 1 MB, to: 9 MB}}}\n"
         "where: [global_batch > 2]\ncolumns: {half: step_time_s / 2}\nrequire: [half < 1]\n"
     )
-    text = words(rl.load_study(path)._repr_html_())
+    text = words(load_study(path)._repr_html_())
     assert "study <b>: at most 80 points" in text
     assert "plan.global_batch grid 1, 2, 3, 4, 5, 6, 7, 8, … 2 more" in text
     assert "plan.data together 1 2, 1" in text

@@ -37,7 +37,7 @@ def test_files_of_a_users_own_may_cite_nothing_and_results_say_so(tmp_path):
     notes = result.manifest["notes"]
     assert any("net cites no source" in note for note in notes)
     assert any("data set data: stored, decoding" in note for note in notes)
-    assert "cites no source" in result.summary()
+    assert "cites no source" in result.summary(verbose=True)
     assert not any("source" in n for n in rl.simulate("mlp", "dgx1-v100", plan).manifest["notes"])
 
 

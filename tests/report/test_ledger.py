@@ -225,4 +225,4 @@ def test_levels_that_a_device_does_not_describe_are_said(tmp_path: Path) -> None
     result = Point("lenet5", str(tmp_path / "device.yaml"), {"global_batch": 2}).simulate()
     assert result.energy_j["registers"] == 0
     assert "energy of registers: toy describes none" in result.manifest["not_modelled"]
-    assert "energy of registers" in result.summary()
+    assert "energy of registers" in result.summary(verbose=True)

@@ -28,7 +28,7 @@ def test_parts_of_the_path_add_up_to_the_step(model: str, cluster: str, plan: rl
     assert bool(stages) == (plan.pipeline > 1)
     assert result.to_dict()["critical_path_s"] == parts
     first, share = next(iter(parts)), next(iter(parts.values())) / result.step_time_s
-    assert f"critical path: {first} {share:.0%}" in result.summary()
+    assert f"critical path: {first} {share:.0%}" in result.summary(verbose=True)
 
 
 def test_a_step_bound_by_one_thing_has_a_path_of_it() -> None:

@@ -71,7 +71,7 @@ def test_a_building_takes_its_pue_times_the_nodes(result: Result) -> None:
     details = replace(result.details, cluster=cluster.model_copy(update={"pue": pue}))
     warm = replace(result, details=details)
     assert facility_power_w(warm) == pytest.approx(1.25 * node_power(result).wall_w)
-    assert "of the facility, PUE 1.25" in warm.summary()
+    assert "of the facility, PUE 1.25" in warm.summary(verbose=True)
 
 
 @given(st.lists(st.floats(0.5, 0.99), min_size=1, max_size=4), st.floats(1.0, 2e4))

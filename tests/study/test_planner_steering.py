@@ -15,8 +15,8 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.load import load_cluster
 from ridgeline.study.planner import search as any_search
 from ridgeline.study.planner.frontier import Frontier, SearchLimits
-from ridgeline.study.planner.machines import Job, choose_machine, device_counts
-from ridgeline.study.planner.objectives import OBJECTIVES, Prices, parse_prices
+from ridgeline.study.planner.machines import Job, MachineChoice, choose_machine, device_counts
+from ridgeline.study.planner.objectives import OBJECTIVES, Objective, Prices, parse_prices
 from ridgeline.study.planner.result import SearchProgress, SearchResult, SimulatedPlan
 from ridgeline.study.planner.searcher import Searcher
 from ridgeline.study.planner.steering import COLUMNS, fixed_fields, fixed_texts
@@ -271,6 +271,30 @@ def test_the_cheapest_machine_is_that_of_all_searches() -> None:
     chosen = choose_machine("mlp", machines, soon, prices=PRICES, devices=(2, 4),
                             limits=SearchLimits()).best  # fmt: skip
     assert (chosen.cluster, chosen.devices) == fastest
+
+
+def test_machines_are_ordered_by_what_the_job_wants_least_of() -> None:
+    """And plans sought by it, unless the plan of least energy is too late."""
+    machines, devices = ("dgx1-v100", "dgx-a100"), (2, 4)
+
+    def chosen(objective: Objective, deadline_s: float | None = None) -> MachineChoice:
+        job = Job(16, 16 * 10**6, deadline_s, objective=objective)
+        return choose_machine("mlp", machines, job, prices=PRICES, devices=devices,
+                              limits=SearchLimits())  # fmt: skip
+
+    by: dict[Objective, MachineChoice] = {
+        one: chosen(one) for one in ("time", "cost", "energy", "tokens-per-joule")
+    }
+    least = {"time": "seconds", "cost": "usd", "energy": "joules", "tokens-per-joule": "joules"}
+    for objective, column in least.items():
+        values = [getattr(offer, column) for offer in by[objective].offers]
+        assert values == sorted(values), objective
+        others = [getattr(choice.best, column) for choice in by.values()]
+        assert values[0] == pytest.approx(min(others), rel=1e-12)
+    assert by["energy"].offers == by["tokens-per-joule"].offers
+    soon = chosen("energy", by["time"].best.seconds * 1.0001).best
+    assert soon.seconds == pytest.approx(by["time"].best.seconds, rel=1e-9)
+    assert by["energy"].best.to_dict()["energy_j"] == by["energy"].best.joules
 
 
 @pytest.mark.parametrize(

@@ -148,6 +148,8 @@ def test_a_job_in_the_queue_pays_no_rent(tmp_path: Path) -> None:
         ("recovery: {requeue: -1 s}", "recovery.requeue"),
         ("preemption: {every: 0 s, time: 1 s}", "preemption.every"),
         ("preemption: {time: 1 s}", "preemption"),
+        ("preemption: {every: 1 s, time: 1 s}", "preemption.every: 110 s of work are needed"),
+        ("preemption: {every: 0.3 s, time: 1 s, notice: 9 s}", "preemption.every: 11 s of work"),
         ("preemption: {every: 1 h, time: 1}", "preemption.time"),
     ],
 )

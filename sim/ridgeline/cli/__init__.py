@@ -36,21 +36,27 @@ def execute(arguments: Sequence[str]) -> int:
         standard error and no traceback, or 141 after a reader that did not read to the end.
     """
     with warnings.catch_warnings():
-        _tell_notes()
         return _execute(arguments)
 
 
-def _tell_notes() -> None:
-    """Say on standard error what a field of a plan is called now: a line, and once each."""
-    told: set[str] = set()
+def _note(text: str, told: set[str]) -> None:
+    """Say something on standard error, once, unless nothing is to be said beside the answer."""
+    from ridgeline.verbosity import is_quiet
+
+    if text not in told and not is_quiet():
+        told.add(text)
+        print(f"ridgeline: note: {text}", file=sys.stderr)
+
+
+def _tell_renamed(told: set[str]) -> None:
+    """Say on standard error what a field of a plan is called now."""
     show = warnings.showwarning
 
     def tell(message: Warning | str, category: type[Warning], *where: object) -> None:
         if category is not FutureWarning:
             show(message, category, *where)  # type: ignore[arg-type]
-        elif str(message) not in told:
-            told.add(str(message))
-            print(f"ridgeline: note: {message}", file=sys.stderr)
+        else:
+            _note(str(message), told)
 
     warnings.filterwarnings("always", r"plan\.\w+ is now ", FutureWarning)
     warnings.showwarning = tell  # type: ignore[assignment]
@@ -59,16 +65,25 @@ def _tell_notes() -> None:
 def _execute(arguments: Sequence[str]) -> int:
     from cyclopts import CycloptsError
 
-    from ridgeline import plugins
+    from ridgeline import catalog, plugins
     from ridgeline.cli.app import app
+    from ridgeline.cli.everywhere import everywhere, with_files_read
     from ridgeline.errors import RidgelineError
+    from ridgeline.verbosity import saying
 
     if sys.stdout is None:  # closed by the caller (>&-): the answer goes nowhere
         sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 - as long as we run
     try:
-        files, words = _plugins(arguments)
-        with plugins.named(files):
-            status = app(words, exit_on_error=False, print_error=False)
+        given = everywhere(arguments)
+        told: set[str] = set()
+        _tell_renamed(told)
+        with (
+            saying(given.verbosity),
+            plugins.named(given.plugins),
+            catalog.telling(lambda name, found: _note(f"{name} is {found}", told)),
+            with_files_read(),
+        ):
+            status = app(given.words, exit_on_error=False, print_error=False)
             sys.stdout.flush()
     except (CycloptsError, RidgelineError) as error:
         message = " ".join(str(error).split("\n"))
@@ -85,26 +100,6 @@ def _execute(arguments: Sequence[str]) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return ERROR_STATUS
     return int(status or 0)
-
-
-def _plugins(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Take ``--plugin FILE`` out of a command, wherever it stands: files, and the other words."""
-    from ridgeline.errors import ConfigError
-
-    files: list[str] = []
-    words: list[str] = []
-    rest = iter(arguments)
-    for word in rest:
-        if word == "--plugin":
-            file = next(rest, None)
-            if file is None:
-                raise ConfigError("--plugin needs a Python file", field="plugin")
-            files.append(file)
-        elif word.startswith("--plugin="):
-            files.append(word.removeprefix("--plugin="))
-        else:
-            words.append(word)
-    return files, words
 
 
 def _negative_value(arguments: Sequence[str]) -> str:

@@ -21,8 +21,9 @@ app = App(
     version=__version__,
     version_flags=["--version"],
     help_format="plaintext",
-    help_epilogue="Every verb takes --plugin FILE.py: a file of yours that registers op kinds,"
-    " schedules, topologies and the like (docs/extending.md).\n\n"
+    help_epilogue="Every verb takes --quiet (-q): no notes and no progress; --verbose (-v): whole"
+    " summaries, and which files were read; and --plugin FILE.py: a file of yours that registers op"
+    " kinds, schedules, topologies and the like (docs/extending.md).\n\n"
     "Example: ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048",
     result_action="return_value",
     suppress_keyboard_interrupt=False,  # `execute` says that it was interrupted
@@ -57,6 +58,11 @@ VERBS = {
         "Scale rates and latencies of a step: step time and critical path, before and after.",
         'ridgeline whatif resnet50 dgx1-v100 --plan data=8 --batch 256 --scale "link.nvlink2 2x"',
     ),
+    "parts": Verb(
+        "Simulate a network whose parts (encoder, projector, decoder) have plans of their own.",
+        "ridgeline parts docs/examples/parts/qwen3-vl-8b.yaml dgx-h100 --batch 8 --plan tensor=4"
+        " --parts 'vision: data=2,frozen'",
+    ),
     "generate": Verb(
         "Generate tokens by continuous batching: throughput, latency, energy, room of the cache.",
         "ridgeline generate llama3.2-1b dgx-h100 --lengths 128/32 --requests 64 --software vllm",
@@ -81,6 +87,19 @@ VERBS = {
     "pareto": Verb(
         "Print the Pareto front of the rows of a sweep.",
         "ridgeline pareto docs/examples/hbm.csv --min step_time_s,energy_j.total",
+    ),
+    "compare": Verb(
+        "Compare steps by every normalisation, with the range of each ratio.",
+        'ridgeline compare "resnet18 v100-sxm2-16gb --batch 64"'
+        ' "resnet18 a100-sxm4-40gb --batch 64"',
+    ),
+    "lint": Verb(
+        "Check results, comparisons, studies, tables and figures for ways to mislead.",
+        "ridgeline lint docs/examples/hbm.yaml docs/examples/hbm.csv",
+    ),
+    "verify": Verb(
+        "Repeat what a result, figure, table or report says of itself, and compare.",
+        "ridgeline verify docs/examples/honesty/product.json",
     ),
     "plot": Verb(
         "Draw a figure of a sweep or of validation rows.",
@@ -168,7 +187,8 @@ VERBS = {
         "ridgeline import-design docs/examples/designs/timeloop.yaml",
     ),
     "list": Verb(
-        "List the shipped models, machines and software stacks.", "ridgeline list devices"
+        "List the shipped models, machines and software stacks.",
+        'ridgeline list models --search "moe > 100B"',
     ),
     "show": Verb(
         "Show one model, machine or software stack, or the differences of two.",
@@ -187,6 +207,11 @@ for _name, _verb in VERBS.items():
         help=_verb.help,
         help_epilogue=f"Example: {_verb.example}",
     )
+
+
+app.register_install_completion_command(
+    help="Install completion of verbs, options and names for the shell in use (bash, zsh, fish)."
+)
 
 
 def verb(name: str, *, help: str, example: str) -> Callable[[Command], Command]:

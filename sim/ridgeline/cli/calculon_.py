@@ -6,7 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from ridgeline.cli.output import console, print_json
+from ridgeline.cli.output import console, print_json, print_step
 from ridgeline.cli.software import Software, one_stack
 
 
@@ -50,10 +50,8 @@ def calculon_(
     if json:
         print_json({**result.to_dict(), "remarks": list(read.remarks)})
         return
-    from ridgeline.report.summary import print_summary
-
     screen = console()
-    print_summary(result, screen)
+    print_step(result, screen)
     for remark in read.remarks:
         screen.print(f"note: {remark}", soft_wrap=True, markup=False)
     if output is not None:

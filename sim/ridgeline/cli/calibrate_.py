@@ -12,6 +12,7 @@ from cyclopts import Parameter
 from ridgeline.cli.number_options import Finite, Whole
 from ridgeline.cli.output import console, print_json
 from ridgeline.errors import RidgelineError
+from ridgeline.verbosity import is_quiet
 
 if TYPE_CHECKING:
     from ridgeline.study.calibrate import Calibration
@@ -72,7 +73,7 @@ def calibrate_(
     json
         Print the device as JSON too.
     """
-    from ridgeline.study.calibrate import Options, calibrate, document
+    from ridgeline.study.calibrate import document, this_machine
 
     path = Path(out)
     if device == "cuda" and not from_:
@@ -97,17 +98,11 @@ def calibrate_(
         return
     if base is not None or node is not None or rows_of is not None:
         raise RidgelineError("--base, --node and --rows-of belong to --from")
-    options = Options(
-        backend=backend,
-        device=device,
-        seconds=seconds if seconds is not None else 3.0 if quick else 30.0,
-        threads=threads,
-        seed=seed,
-        quick=quick,
-        name=document.slug(path.stem),
-    )
     document.check_writable(path)
-    made = calibrate(options, said)
+    made = this_machine.calibrate(
+        backend=backend, device=device, seconds=seconds, threads=threads, seed=seed, quick=quick,
+        name=path.stem, progress=said,
+    )  # fmt: skip
     made.write(path)
     if json:
         print_json(made.fields)
@@ -118,7 +113,8 @@ def calibrate_(
 
 def said(words: str) -> None:
     """Tell what goes on, beside the answer."""
-    print(words, file=sys.stderr, flush=True)
+    if not is_quiet():
+        print(words, file=sys.stderr, flush=True)
 
 
 def _on_cuda(

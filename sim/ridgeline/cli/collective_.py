@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ridgeline.cli.assignments import assignments
+from ridgeline.cli.names import DeviceIfAny, Machine
 from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json, print_quantity
 from ridgeline.cli.searched import with_device
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 def collective_(
     operation: str,
     size: str,
-    where: str,
+    where: Machine,
     *,
     ranks: Whole | None = None,
     ranks_per_node: Whole | None = None,
@@ -38,7 +39,7 @@ def collective_(
     system: str | None = None,
     bandwidth: str | None = None,
     latency: str | None = None,
-    device: str | None = None,
+    device: DeviceIfAny = None,
     network: Literal["flows", "packets"] = "flows",
     transport: str | None = None,
     software: Software = None,

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.names import DeviceOnly
 from ridgeline.cli.number_options import Finite, Whole, pair
 from ridgeline.cli.ops import DeviceFields, device_with, print_op
 from ridgeline.cli.output import print_quantity
@@ -19,7 +20,7 @@ def conv_(
     c_out: Whole,
     filter: str,
     *,
-    device: str,
+    device: DeviceOnly,
     stride: str = "1",
     padding: str = "0",
     dilation: str = "1",

@@ -74,4 +74,4 @@ def _data(kind: str, name: str) -> Any:
         return description(kind, name).data
     if is_trace(name):
         raise ConfigError(f"{name} is a trace, whose ops are its own: show it alone")
-    return load_network(name).network.model_dump(mode="json")
+    return dict(load_network(name).description)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.names import DeviceOnly, Network
 from ridgeline.cli.number_options import Whole
 from ridgeline.cli.ops import DeviceFields, device_with
 from ridgeline.cli.output import console, print_json
@@ -20,8 +21,8 @@ _MOST_ROWS = 8  # of a table, of ops that are not fused
 
 
 def fuse_(
-    model: str,
-    device: str,
+    model: Network,
+    device: DeviceOnly,
     *,
     batch: Whole = 1,
     precision: str | None = None,

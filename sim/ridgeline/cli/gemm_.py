@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.names import DeviceIfAny
 from ridgeline.cli.number_options import Finite, Whole
 from ridgeline.cli.ops import DeviceFields
 
@@ -15,7 +16,7 @@ def gemm_(
     n: Whole,
     k: Whole,
     *,
-    device: str | None = None,
+    device: DeviceIfAny = None,
     array: str | None = None,
     batch: Whole = 1,
     format: str | None = None,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, cast
 
 from cyclopts import Parameter
 
+from ridgeline.cli.names import DeviceIfAny, Network
 from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
 from ridgeline.cli.searched import with_device
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def memory_(
-    model: str,
+    model: Network,
     *,
     software: Software = None,
     plan: str = "",
@@ -31,7 +32,7 @@ def memory_(
     offload: str | None = None,
     budget: str | None = None,
     fit: str | None = None,
-    device: str | None = None,
+    device: DeviceIfAny = None,
     convolutions: str | None = None,
     library: str | None = None,
     allocation: Literal["liveness", "at-once"] = "liveness",
@@ -53,7 +54,8 @@ def memory_(
     recompute
         What the backward pass computes again: none, full, selective, sqrt, optimal or budget.
     offload
-        Activations that wait in the host's memory: none, all or conv.
+        Activations that wait in the host's memory: none, all, conv, or modules of every layer,
+        core_attn+moe_act (docs/memory.md).
     budget
         Most bytes that the step may hold, "12 GB": with --recompute budget, or in place of the
         capacity of the device of --fit.
@@ -79,7 +81,6 @@ def memory_(
     """
     from ridgeline.hardware import load_device
     from ridgeline.kernels.cudnn_fp32_conv import Library
-    from ridgeline.parallel.checkpointing.offload import Policy
     from ridgeline.parallel.checkpointing.recompute import Mode
     from ridgeline.parallel.memory.liveness_profile import memory
     from ridgeline.parallel.plan.stack_choice import check_stack, choose_stack
@@ -111,7 +112,7 @@ def memory_(
         network,
         planned,
         recompute=cast("Mode | None", recompute or ("budget" if budget else None)),
-        offload=cast("Policy | None", offload),
+        offload=offload,
         budget_bytes=_budget_bytes(budget),
         convolutions=None if convolutions is None else load_device(convolutions),
         library=cast("Library | None", library),

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from ridgeline.report.result import Result
+
 
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
@@ -33,6 +35,25 @@ def print_value(quantity: str, value: float, *, json: bool) -> None:
         print_json({"quantity": quantity, "value": value})
     else:
         sys.stdout.write(f"{value!r}\n")
+
+
+def print_step(result: Result, screen: Console, after: Sequence[str] = ()) -> None:
+    """Print the answer of a step on one screen, and with ``--verbose`` all of it."""
+    from rich.text import Text
+
+    from ridgeline.verbosity import is_verbose
+
+    if is_verbose():
+        from ridgeline.report.summary import print_summary
+
+        print_summary(result, screen)
+        for line in after:
+            screen.print(line, soft_wrap=True, markup=False)
+        return
+    from ridgeline.report.short_summary import short_summary
+
+    for line in short_summary(result, after, more="-v says more"):
+        screen.print(Text(line), soft_wrap=True)
 
 
 def rounded(value: float) -> str:

@@ -23,6 +23,7 @@ from ridgeline.cli.searched import (
 )
 from ridgeline.cli.software import Software, one_stack
 from ridgeline.errors import ConfigError
+from ridgeline.verbosity import is_quiet
 
 if TYPE_CHECKING:
     from ridgeline.study.planner import SearchResult, SimulatedPlan
@@ -40,7 +41,8 @@ def plan_(
     batch: Whole,
     devices: str | None = None,
     device: DeviceName = None,
-    objective: Literal["time", "energy", "cost", "tokens-per-joule", "cost-per-token"] = "time",
+    objective: Literal["time", "energy", "cost", "tokens-per-joule", "cost-per-token"]
+    | None = None,
     precision: Precision = None,
     software: Software = None,
     fix: Annotated[tuple[str, ...], Parameter(consume_multiple=False, negative="")] = (),
@@ -79,8 +81,10 @@ def plan_(
     batch
         Samples of one step over all devices.
     objective
-        What is minimised: time of a step; energy of a step; price of the devices times time; energy
-        of a token; rent of the devices and price of the energy of a token.
+        What is minimised: time of a step (the default); energy of a step; price of the devices
+        times time; energy of a token; rent of the devices and price of the energy of a token. With
+        --tokens: of the whole job, by which machines are ordered (by default its cost, or its time
+        within a budget alone).
     fix
         Fields of the plan that must have a value, one of some, or one of a range: tensor=8,
         pipeline=4..16, micro_batch=1,2, recompute=core_attn+mlp. May be given several times.
@@ -125,6 +129,7 @@ def plan_(
     told = _Told()
     common: dict[str, Any] = {
         "precision": precision, "fix": _fixes(fix), "memory_margin": margin, "prices": prices,
+        "context": context, "grids": grids, "spatial": spatial,
     }  # fmt: skip
     if tokens is None:
         for name, value in (("deadline", deadline), ("budget", budget), ("others", others or None)):
@@ -137,10 +142,9 @@ def plan_(
 
         found = search(
             points[0].load("model"), points[0].load("cluster"), _numbers(devices)[0], batch,
-            objective=objective, limit=None if proof else limit, gap=most_gap,
-            time_limit_s=seconds, alternatives=_ALTERNATIVES, progress=told.plan, context=context,
-            grids=grids, spatial=spatial, software=_stack(points[0], one_stack(software)),
-            **common,
+            objective=objective or "time", limit=None if proof else limit, gap=most_gap,
+            time_limit_s=seconds, alternatives=_ALTERNATIVES, progress=told.plan,
+            software=_stack(points[0], one_stack(software)), **common,
         )  # fmt: skip
         told.end()
         if json:
@@ -156,6 +160,7 @@ def plan_(
         count_of(tokens, "--tokens"),
         None if deadline is None else seconds_of(deadline, "--deadline"),
         None if budget is None else dollars_of(budget, "--budget"),
+        objective,
     )
     choice = choose_machine(
         points[0].load("model"), [one.load("cluster") for one in points], job,
@@ -252,6 +257,8 @@ class _Told:
             self._say("")
 
     def _say(self, text: str, *, ends: bool = False) -> None:
+        if is_quiet():
+            return
         begin = "\r\x1b[K" if self.live else ""
         print(f"{begin}{text}", end="\n" if ends else "", file=sys.stderr, flush=True)
 
@@ -314,11 +321,11 @@ def _print_machines(choice: MachineChoice) -> None:
         f"best: {best}, {best.seconds / 86400:.3g} days, ${best.usd:,.0f}: {best.plan.shown}",
         soft_wrap=True,
     )
-    columns = ("devices", "step", "days", "dollars", "gap")
+    columns = ("devices", "step", "days", "dollars", "energy", "gap")
     table = plain_table({"machine": "left", **dict.fromkeys(columns, "right"), "plan": "left"})
     for one in choice.offers:
         if one.plan is None:
-            table.add_row(one.cluster, f"{one.devices:,}", "", "", "", "", one.reason)
+            table.add_row(one.cluster, f"{one.devices:,}", "", "", "", "", "", one.reason)
             continue
         table.add_row(
             one.cluster,
@@ -326,6 +333,7 @@ def _print_machines(choice: MachineChoice) -> None:
             show(one.plan.step_time_s, "s", 4),
             f"{one.seconds / 86400:.3g}",
             f"{one.usd:,.0f}",
+            show(one.joules, "J", 4),
             f"{one.gap:.1%}",
             one.plan.shown,
         )

@@ -46,7 +46,7 @@ def plot_(
         utilisation or topology. Of one op: op-gantt (its tiles over the memory port, the buffers
         and the array) or utilisation (of every cell of the array). Of rows: time, energy or memory
         (bars), curve, pareto, choice, heatmap, parallel, sobol or residuals. Of a scaling study:
-        scaling or distributed-roofline. Of a whole run: run. Of a network: topology.
+        scaling or distributed-roofline. Of a whole run: run or run-costs. Of a network: topology.
     file
         Rows of a sweep (.csv, .parquet); or the JSON of ``ridgeline run --json``, ``scaling
         --json``, ``validate --json --rows``, ``gemm --json`` or ``conv --json``; a YAML file of
@@ -121,14 +121,15 @@ def _draw(
     if named is None:
         return plot.draw(kind, file, **options)
     from ridgeline.study.repeat import repeat
+    from ridgeline.study.row_plots import read
 
     plot.check_options(kind, options)
-    read = plot.read(file)
-    if not plot.is_step(read):
+    found = read(file)
+    if not plot.is_step(found):
         raise ConfigError("is of a saved result", file=file, field=f"--{named}")
     model, cluster, software = (files[name] for name in ("model", "cluster", "software"))
     result = repeat(
-        read, model=model, cluster=cluster, software=software, file=file, fold=kind != TOPOLOGY
+        found, model=model, cluster=cluster, software=software, file=file, fold=kind != TOPOLOGY
     )
     return plot.draw(kind, result, **options)
 

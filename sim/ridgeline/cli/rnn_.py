@@ -6,6 +6,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.names import DeviceOnly
 from ridgeline.cli.number_options import Whole
 from ridgeline.cli.ops import DeviceFields, device_with
 from ridgeline.cli.output import console, print_json, print_quantity
@@ -16,7 +17,7 @@ def rnn_(
     hidden: Whole,
     steps: Whole,
     *,
-    device: str,
+    device: DeviceOnly,
     cell: str = "lstm",
     pass_: Annotated[str, Parameter(name="--pass")] = "forward",
     format: str = "fp32",

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from ridgeline.cli.names import DeviceOnly, completed
 from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
 from ridgeline.cli.software import OPTION, Software, one_stack
@@ -17,17 +17,16 @@ if TYPE_CHECKING:
 
     from rich.table import Table
 
-    from ridgeline.hardware.device import Device
     from ridgeline.kernels.roofline import EnginePeak, Ridge
     from ridgeline.report.figures.device import Load
 
-_GEMM = re.compile(r"(\d{1,13})x(\d{1,13})x(\d{1,13})")
-
 
 def roofline_(
-    device: str,
+    device: DeviceOnly,
     *,
-    model: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
+    model: Annotated[
+        tuple[str, ...], Parameter(consume_multiple=False, completer=completed("models"))
+    ] = (),
     gemm: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     format: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = (),
     by: Literal["op", "layer"] = "op",
@@ -61,97 +60,33 @@ def roofline_(
     json
         Print the ridge points, peaks and marks as JSON.
     """
-    from ridgeline.hardware import load_device
-    from ridgeline.kernels.dtype_emulation import roof_of
-    from ridgeline.kernels.roofline import peaks, power_density_w_mm2, ridge_points
-    from ridgeline.workload.formats import AS, FORMATS
+    from ridgeline.study.roofline import roofline
 
-    machine = load_device(device)
     if software is not None and not model:
         raise ConfigError("a program runs the steps of --model, which is not given", field=OPTION)
-    rates = tuple(  # fp8-e4m3: fp8
-        roof_of(machine, f) if f in FORMATS or AS in f else f for f in format
-    )
-    ridges = [r for r in ridge_points(machine) if _wanted(r.engine, rates)]
-    tops = [p for p in peaks(machine) if _wanted(p.engine, rates)]
-    loads: list[Load] = []
-    if model or gemm or out is not None or format:
-        from ridgeline.report.figures.device import device_roofline, shown_roofs
-
-        shown_roofs(machine, (), rates)  # complains of a format that the device does not have
-        loads = [
-            _network(name, device, batch, precision, by, one_stack(software)) for name in model
-        ]
-        loads += [_product(text, machine, f) for text in gemm for f in format or (None,)]
-    path = out or ("roofline.png" if loads else None)
+    found = roofline(
+        device, model=model, gemm=gemm, format=format, by=by, batch=batch, precision=precision,
+        software=one_stack(software) or None,
+    )  # fmt: skip
+    path = out or ("roofline.png" if found.loads else None)
     if path is not None:
         from ridgeline.report.figures.result import save
 
-        save(device_roofline(machine, loads, rates), path)
-    density = power_density_w_mm2(machine)
+        save(found.plot(), path)
     if json:
-        print_json(
-            {
-                "device": machine.name,
-                "ridges": [ridge._asdict() for ridge in ridges],
-                "peaks": [peak._asdict() for peak in tops],
-                "power_density_w_mm2": density,
-                "marks": [m._asdict() for load in loads for m in load.marks],
-            }
-        )
+        print_json(found.to_dict())
         return
     screen = console()
-    screen.print(_ridge_table(ridges))
-    screen.print(peak_table(tops))
-    if density is not None:
-        screen.print(f"power density at design power: {density:.3g} W/mm2")
-    if loads:
-        screen.print(_mark_table(loads, list(dict.fromkeys(ridge.level for ridge in ridges))))
+    screen.print(_ridge_table(found.ridges))
+    screen.print(peak_table(found.peaks))
+    if found.power_density_w_mm2 is not None:
+        density = f"{found.power_density_w_mm2:.3g}"
+        screen.print(f"power density at design power: {density} W/mm2")
+    if found.loads:
+        levels = list(dict.fromkeys(ridge.level for ridge in found.ridges))
+        screen.print(_mark_table(found.loads, levels))
     if path is not None:
         screen.print(f"wrote {path}", soft_wrap=True)
-
-
-def _wanted(engine: str, formats: tuple[str, ...]) -> bool:
-    return not formats or engine.rpartition(".")[2] in formats
-
-
-def _network(
-    name: str,
-    device: str,
-    batch: int,
-    precision: str,
-    by: Literal["op", "layer"],
-    software: str,
-) -> Load:
-    from ridgeline.report.figures.device import network
-    from ridgeline.study.point import Point
-
-    fields = {"global_batch": batch, "precision": precision}
-    result = Point(name, device, fields, software=software).simulate()
-    return network(result, by)
-
-
-def _product(text: str, device: Device, format_: str | None) -> Load:
-    from ridgeline.kernels.dtype_emulation import roof_of
-    from ridgeline.kernels.roofline import Mark
-    from ridgeline.kernels.single_op import gemm
-    from ridgeline.report.figures.device import Load
-
-    match = _GEMM.fullmatch(text.strip())
-    if match is None:
-        raise ConfigError(
-            f"a product is MxNxK, such as 4096x4096x4096; found {text!r}", field="--gemm"
-        )
-    m, n, k = map(int, match.groups())
-    found = gemm(m, n, k, device, format=format_)
-    intensities = {
-        level: found.flops / size
-        for level, size in found.traffic_bytes.items()
-        if size and device.memory[level].bandwidth is not None
-    }
-    name = f"{text.strip()} {found.format}"
-    engine = f"{found.engine}.{roof_of(device, found.format)}"
-    return Load(name, (Mark(name, engine, found.flops / found.time_s, intensities),))
 
 
 def _ridge_table(ridges: Sequence[Ridge]) -> Table:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from ridgeline.cli.assignments import assignments
+from ridgeline.cli.names import MachineIfAny, NetworkIfAny
 from ridgeline.cli.number_options import Count, Whole
-from ridgeline.cli.output import console, print_json, print_quantity, print_value
+from ridgeline.cli.output import console, print_json, print_quantity, print_step, print_value
 from ridgeline.cli.searched import DeviceName, with_device
 from ridgeline.cli.software import ALL, SoftwareOrAll, print_stacks, tell_stack
 from ridgeline.errors import RidgelineError
+from ridgeline.verbosity import is_verbose
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,8 +32,8 @@ MISFIT_STATUS = 3
 
 
 def run_(  # noqa: PLR0915 - one statement an option
-    model: str | None = None,
-    cluster: str | None = None,
+    model: NetworkIfAny = None,
+    cluster: MachineIfAny = None,
     *,
     from_: Annotated[str | None, Parameter(name="--from")] = None,
     devices: Count | None = None,
@@ -275,7 +277,6 @@ def _print_packets(result: Result | ExecutionResult, transport: Transport, *, js
 def _print_weather(point: Point, result: Result, draws: list[Draw], *, json: bool) -> int:
     """Print a step with its faults beside the one without them."""
     from ridgeline.report.fault_distribution import weather
-    from ridgeline.report.summary import print_summary
     from ridgeline.units import show
 
     sound = replace(point, overrides={**point.overrides, "cluster.faults": []})
@@ -286,7 +287,7 @@ def _print_weather(point: Point, result: Result, draws: list[Draw], *, json: boo
         print_json({**result.to_dict(), "faults": found.to_dict()})
         return 0
     screen = console()
-    print_summary(result, screen)
+    print_step(result, screen)
     for line in found.faults:
         screen.print(f"fault: {line}", soft_wrap=True, markup=False)
     healthy = found.healthy_s or found.median_s
@@ -366,20 +367,24 @@ def _print_result(
     *,
     explain: bool,
 ) -> None:
-    from ridgeline.report.summary import print_ledger, print_summary
-    from ridgeline.study.published_rows import print_residuals
+    from ridgeline.report.summary import print_ledger
+    from ridgeline.study.published_rows import measured_text, print_residuals
 
     screen = console()
     if dry is not None:
         from ridgeline.cli.launch import print_dry_run
 
         print_dry_run(dry, screen, explain=explain)
-    print_summary(result, screen)
+    after = []
     if not result.fits:
-        from ridgeline.study.fitting_plan import print_advice, what_would_fit
+        from ridgeline.study.fitting_plan import what_would_fit
 
-        print_advice(what_would_fit(result), screen)
-    print_residuals(result, screen)
+        after = list(what_would_fit(result).lines())
+    if is_verbose():
+        print_step(result, screen, after)
+        print_residuals(result, screen)
+    else:
+        print_step(result, screen, [*after, measured_text(result)])
     if ops is not None:
         _print_ops(result, ops)
     if ledger is not None:

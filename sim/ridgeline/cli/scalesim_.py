@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from ridgeline.cli.output import print_json
 from ridgeline.errors import RidgelineError
+from ridgeline.verbosity import is_quiet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -84,7 +85,7 @@ def scalesim_(
         print_json([asdict(report) for report in reports])
     elif output is None and out is None:
         sys.stdout.write(text)
-    for note in (*described.notes, *_counted(reports)):
+    for note in () if is_quiet() else (*described.notes, *_counted(reports)):
         print(f"note: {note}", file=sys.stderr)
 
 

@@ -6,20 +6,28 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.names import completed
 from ridgeline.cli.number_options import Count
 
-ModelName = Annotated[str, Parameter(help="A name from `ridgeline list models`, or a file.")]
+ModelName = Annotated[
+    str,
+    Parameter(
+        help="A name from `ridgeline list models`, or a file.", completer=completed("models")
+    ),
+]
 ClusterName = Annotated[
     str,
     Parameter(
         help="A cluster, node or device by name, a YAML file, or a network and its device: "
-        "'Ring(16, 50 GB/s, 500 ns) @ h100-sxm5-80gb' (docs/fabrics.md)."
+        "'Ring(16, 50 GB/s, 500 ns) @ h100-sxm5-80gb' (docs/fabrics.md).",
+        completer=completed("clusters", "nodes", "devices"),
     ),
 ]
 DeviceName = Annotated[
     str | None,
     Parameter(
         help="The device of a network that names none; or a device in place of the cluster's own.",
+        completer=completed("devices"),
         show_default=False,
     ),
 ]

@@ -10,10 +10,11 @@ from cyclopts import Parameter
 
 from ridgeline import catalog
 from ridgeline.cli.field_rows import field_rows
+from ridgeline.cli.names import AnyName, AnyNameIfAny
 from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
 from ridgeline.config import read_yaml
-from ridgeline.errors import ConfigError, nearest
+from ridgeline.errors import ConfigError
 from ridgeline.hardware.scalesim import SUFFIX as SCALESIM_SUFFIX
 from ridgeline.input_files import INPUT_KINDS, kind_of_document, named
 from ridgeline.workload.files import is_trace
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
 
 def show_(
-    name: str,
-    other: str | None = None,
+    name: AnyName,
+    other: AnyNameIfAny = None,
     *,
     batch: Whole = 1,
     capacity: str | None = None,
@@ -75,7 +76,7 @@ def show_(
     if name.endswith("-schema"):
         _show_schema(name, json)
         return
-    kind = kind_of(name)
+    kind, name = kind_of(name)
     parameters: dict[str, object] = {
         "capacity": capacity, "width": width, "ports": ports, "node": node, "variant": variant,
         "cell": cell, "banks": banks, "voltage": voltage, "temperature": temperature,
@@ -86,10 +87,11 @@ def show_(
     if other is not None:
         from ridgeline.cli.differences import show_differences
 
-        if (found := kind_of(other)) != kind:
+        other_kind, other = kind_of(other)
+        if other_kind != kind:
             raise ConfigError(
-                f"{name} is one of the {kind}, {other} one of the {found}: only things of one kind"
-                " are compared"
+                f"{name} is one of the {kind}, {other} one of the {other_kind}: only things of one"
+                " kind are compared"
             )
         show_differences(kind, name, other, json=json)
     elif kind == "components":
@@ -104,25 +106,23 @@ def show_(
         _show_machine(kind, name, json)
 
 
-def kind_of(name: str) -> str:
-    """Find out what kind of thing a name or a file is.
+def kind_of(name: str) -> tuple[str, str]:
+    """Find out what kind of thing a name or a file is, and its name in the catalogue if it has one.
 
     Raises
     ------
     ConfigError
         If nothing is called so, or a file does not say what it describes.
     """
-    for kind in catalog.FOLDERS:
-        if name in catalog.names(kind):
-            return kind
-    if is_trace(name):
-        return "models"
-    if not catalog.is_path(name):
-        listed = [each for kind in catalog.FOLDERS for each in catalog.names(kind)]
-        raise ConfigError(f"nothing is called {name!r}{nearest(name, listed)} (see ridgeline list)")
-    if Path(name).suffix == SCALESIM_SUFFIX:
-        return "devices"
-    return INPUT_KINDS[kind_of_document(read_yaml(name))].folder
+    if all(name not in catalog.names(kind) for kind in catalog.FOLDERS):
+        if is_trace(name):
+            return "models", name
+        if catalog.is_path(name):
+            if Path(name).suffix == SCALESIM_SUFFIX:
+                return "devices", name
+            return INPUT_KINDS[kind_of_document(read_yaml(name))].folder, name
+        name = catalog.resolve(name)
+    return next(kind for kind in catalog.FOLDERS if name in catalog.names(kind)), name
 
 
 def _show_model(name: str, batch: int, json: bool) -> None:

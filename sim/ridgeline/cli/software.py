@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.names import completed
 from ridgeline.cli.output import console, rounded
 from ridgeline.errors import ConfigError
+from ridgeline.verbosity import is_quiet
 
 if TYPE_CHECKING:
     from ridgeline.study.stacks import StackComparison
@@ -21,6 +23,7 @@ Software = Annotated[
         help="Software stack: a name from `ridgeline list software`, or a file; by default the"
         " usual one of the machine or the network.",
         show_default=False,
+        completer=completed("software"),
     ),
 ]
 SoftwareOrAll = Annotated[
@@ -30,6 +33,7 @@ SoftwareOrAll = Annotated[
         " the step under every one that can run it; by default the usual one of the machine or"
         " the network.",
         show_default=False,
+        completer=completed("software"),
     ),
 ]
 
@@ -51,7 +55,7 @@ def one_stack(software: str | None) -> str:
 
 def tell_stack(name: str) -> None:
     """Say on a terminal under which stack a step is simulated now; "" clears the line."""
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and not is_quiet():
         said = f"under {name}" if name else ""
         print(f"\r\x1b[K{said}", end="", file=sys.stderr, flush=True)
 

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -15,10 +15,7 @@ from ridgeline.cli import INTERRUPTED_STATUS
 from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import brief, console, headings, print_json, rounded
 from ridgeline.cli.software import SoftwareOrAll
-
-if TYPE_CHECKING:
-    from ridgeline.study.store import RowStore
-    from ridgeline.study.sweep import Sweep
+from ridgeline.verbosity import is_quiet
 
 FAILED_STATUS = 1
 _WORTH_A_PROCESS = 50  # points; a new process takes a second or two before its first
@@ -81,6 +78,7 @@ def sweep_(
     """
     from ridgeline.errors import ConfigError
     from ridgeline.report.files import check_writable
+    from ridgeline.report.progress import progress_bar
     from ridgeline.study.store import RowStore, working_file
     from ridgeline.study.sweep import prepare, write_rows, writer_for
 
@@ -97,10 +95,11 @@ def sweep_(
     with tempfile.TemporaryDirectory() as folder:
         place = working_file(output if output is not None else Path(folder) / "rows")
         with RowStore(place, restart=restart) as store:
-            if len(store):
+            if len(store) and not is_quiet():
                 print(f"ridgeline: {len(store)} points are in {place} already", file=sys.stderr)
             try:
-                _run(sweep, store, processes, cluster_address)
+                with progress_bar(sweep.study.name, sweep.size) as advance:
+                    sweep.run(store, processes, cluster_address, advance)
             except KeyboardInterrupt:
                 kept = "" if output is None else f"; {len(store)} points are kept in {place}"
                 print(f"ridgeline: interrupted{kept}", file=sys.stderr)
@@ -114,13 +113,6 @@ def sweep_(
     else:
         _print_rows(rows, sweep.study.fields, output)
     return _print_failed(rows, sweep.study.fields)
-
-
-def _run(sweep: Sweep, store: RowStore, processes: int, cluster_address: str | None) -> None:
-    from ridgeline.report.progress import progress_bar
-
-    with progress_bar(sweep.study.name, sweep.size) as advance:
-        sweep.run(store, processes, cluster_address, advance)
 
 
 def _print_rows(rows: list[dict[str, Any]], fields: list[str], output: str | None) -> None:

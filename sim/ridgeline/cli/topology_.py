@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.names import DeviceIfAny, Machine
 from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
-from ridgeline.cli.searched import with_device
 
 if TYPE_CHECKING:
     from ridgeline.network.load import LinkLoad
@@ -17,14 +16,14 @@ if TYPE_CHECKING:
 
 
 def topology_(
-    where: str,
+    where: Machine,
     *,
     devices: Whole | None = None,
     load: str | None = None,
     plot: str | None = None,
     bandwidth: str | None = None,
     latency: str | None = None,
-    device: str | None = None,
+    device: DeviceIfAny = None,
     output: str | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -54,34 +53,22 @@ def topology_(
     json
         Print the answer as JSON.
     """
-    from ridgeline.network.inline import with_links
-    from ridgeline.network.load import link_load
-    from ridgeline.network.resolve import topology_of
-    from ridgeline.network.topology_metrics import measure
+    from ridgeline.study.topology import topology
 
-    named = with_device(with_links(where, bandwidth, latency), device)
-    topology = topology_of(named, devices)
-    measures = measure(topology)
+    found = topology(
+        where, devices=devices, load=load, bandwidth=bandwidth, latency=latency, device=device
+    )
     if output is not None:
-        from ridgeline.network.infragraph import write_infragraph
-
-        write_infragraph(topology, output)
-    loaded = None if load is None else link_load(topology, load)
+        found.write(output)
     if plot is not None:
-        from ridgeline.report.figures.network import network
         from ridgeline.report.figures.result import save
 
-        save(network(topology, loaded), plot)
+        save(found.plot(), plot)
     if json:
-        answer = {"name": topology.name, **asdict(measures), "routing": topology.routing}
-        if topology.assumed:
-            answer["assumed"] = list(topology.assumed)
-        if loaded is not None:
-            answer["load"] = loaded.to_dict(topology)
-        print_json(answer)
+        print_json(found.to_dict())
         return
-    _print(topology.name, measures, loaded)
-    for note in topology.assumed:
+    _print(found.topology.name, found.measures, found.load)
+    for note in found.topology.assumed:
         console().print(f"assumed: {note}", soft_wrap=True, markup=False)
     for path in (plot, output):
         if path is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from ridgeline.cli.names import Machine
 from ridgeline.cli.number_options import Count, Whole
 from ridgeline.cli.output import console, print_json
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def transport_(
     pattern: str,
     size: str,
-    where: str,
+    where: Machine,
     *,
     ranks: Whole | None = None,
     transport: Annotated[tuple[str, ...], Parameter(consume_multiple=False)] = ("plain",),

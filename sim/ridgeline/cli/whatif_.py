@@ -6,20 +6,19 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.names import MachineIfAny, Network
 from ridgeline.cli.number_options import Count, Whole
 from ridgeline.cli.output import console, print_json
-from ridgeline.errors import ConfigError, RidgelineError
 
 if TYPE_CHECKING:
-    from ridgeline.report.result import Result
     from ridgeline.study.whatif import WhatIf
 
 _SHOWN = 8
 
 
 def whatif_(
-    result: str,
-    cluster: str | None = None,
+    result: Network,
+    cluster: MachineIfAny = None,
     *,
     scale: Annotated[tuple[str, ...], Parameter(consume_multiple=False)],
     plan: str = "",
@@ -60,11 +59,11 @@ def whatif_(
     json
         Print the answer as JSON.
     """
-    from ridgeline.study.whatif import read_scaling, what_if
+    from ridgeline.study.whatif import read_scaling, saved_step, what_if
 
     scalings = [read_scaling(text) for text in scale]
     if cluster is None:
-        step = _repeated(result, model, described_cluster, software)
+        step = saved_step(result, model, described_cluster, software)
     else:
         from ridgeline.study.point import Point
 
@@ -75,21 +74,6 @@ def whatif_(
         print_json(found.to_dict())
     else:
         _print(found)
-
-
-def _repeated(file: str, model: str | None, cluster: str | None, software: str | None) -> Result:
-    from ridgeline.config import read_text
-    from ridgeline.study.repeat import repeat
-    from ridgeline.workload.trace.json_files import read_json
-
-    if not file.endswith(".json"):
-        raise RidgelineError(
-            "whatif needs a result (JSON of ridgeline run --json), or a model and a cluster"
-        )
-    saved = read_json(read_text(file).encode(), file)
-    if not isinstance(saved, dict):
-        raise ConfigError("expected the JSON of one result", file=file)
-    return repeat(saved, model=model, cluster=cluster, software=software, file=file)
 
 
 def _print(found: WhatIf) -> None:

@@ -148,7 +148,8 @@ def merged(parts: Sequence[Program], names: Sequence[str], common: Set[str]) -> 
         Of the programs: streams are called by them.
     common
         Names of resources that programs have in common. They are shared, also where one program
-        alone had no need to divide them; so programs must simulate every rank.
+        alone had no need to divide them; so programs must simulate every rank. Without any, ranks
+        may be folded.
 
     Raises
     ------
@@ -161,7 +162,7 @@ def merged(parts: Sequence[Program], names: Sequence[str], common: Set[str]) -> 
     resource_names: list[str] = []
     maps: list[Ints] = []
     for number, p in enumerate(parts):
-        if (p.rank_multiplicity != 1).any():
+        if common and (p.rank_multiplicity != 1).any():
             raise RidgelineError(f"{names[number]}: ranks are folded; simulate every rank")
         here = np.empty(len(p.capacity), np.int64)
         for own, name in enumerate(p.resource_names):
@@ -235,6 +236,26 @@ def merged(parts: Sequence[Program], names: Sequence[str], common: Set[str]) -> 
     )
     first = np.concatenate((np.zeros(1, np.int64), np.cumsum([p.n_tasks for p in parts])))
     return Merged(program, first, tuple(parts))
+
+
+def with_dependencies(program: Program, tasks: Ints, on: Ints) -> Program:
+    """Return a program in which each of some tasks waits for one more task.
+
+    Parameters
+    ----------
+    tasks, on
+        [D] Numbers of the tasks that wait, and of those that they wait for, which may come later.
+    """
+    own = np.repeat(np.arange(program.n_tasks), np.diff(program.dep_ptr))
+    waits = np.concatenate((own, tasks))
+    awaited = np.concatenate((program.dep_index, on))
+    order = np.argsort(waits, kind="stable")
+    counts = np.bincount(waits, minlength=program.n_tasks)
+    return replace(
+        program,
+        dep_ptr=np.concatenate((np.zeros(1, np.int64), np.cumsum(counts))).astype(np.int64),
+        dep_index=awaited[order].astype(np.int32),
+    )
 
 
 class _Offsets:

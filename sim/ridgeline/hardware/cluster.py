@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
@@ -317,6 +317,20 @@ class Cluster(Described):
             return (self.device,) * n_devices
         every = (device for node in self.nodes_of(n_devices) for device in _devices_in(node))
         return tuple(every)[:n_devices]
+
+    def seen_from(self, ranks: Sequence[int]) -> Cluster:
+        """Return the cluster as a program sees it whose ranks are on some of its devices."""
+        if not self.is_mixed:
+            return self
+        every = self.devices_of(max(ranks) + 1)
+        devices = tuple(every[rank] for rank in ranks)
+        nodes = self.nodes_of(ranks[0] + 1)[-1]
+        fields = {
+            "nodes": nodes.model_copy(update={"devices": devices[0]}),
+            "groups": (),
+            "drawn_devices": devices if any(one != devices[0] for one in devices) else (),
+        }
+        return self.model_copy(update=fields)
 
     @property
     def is_mixed(self) -> bool:

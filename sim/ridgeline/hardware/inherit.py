@@ -19,7 +19,7 @@ from typing import Any
 from ridgeline.config import Document
 
 MAX_STEPS = 8
-_NOT_INHERITED = frozenset({"achievable", "achievable_from", "base"})
+_NOT_INHERITED = frozenset({"achievable", "achievable_from", "aliases", "base"})
 Open = Callable[[Document, str, str], Document]
 """Opens the file that a field refers to: document, name, field."""
 

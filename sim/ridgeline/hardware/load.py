@@ -39,14 +39,16 @@ _NO_TABLE = EnergyTable(kind="energy-table", name=NO_TABLE, description="", entr
 _INHERITING = frozenset({"device", "node"})
 
 
-def load_energy_table(name: str, overrides: Overrides | None = None) -> EnergyTable:
+def load_energy_table(name: str | Path, overrides: Overrides | None = None) -> EnergyTable:
     """Load an energy table by catalogue name or path."""
-    return _build(_document("energy", name), EnergyTable, overrides or {})
+    return _build(
+        _document("energy", catalog.name_of(name, "energy table")), EnergyTable, overrides or {}
+    )
 
 
-def load_device(name: str, overrides: Overrides | None = None) -> Device:
+def load_device(name: str | Path, overrides: Overrides | None = None) -> Device:
     """Load a device by catalogue name or path; `overrides` maps dotted paths to new values."""
-    return _device(_document("devices", name), overrides or {})
+    return _device(_document("devices", catalog.name_of(name, "device")), overrides or {})
 
 
 def device_of(document: Document, overrides: Overrides | None = None) -> Device:
@@ -54,12 +56,12 @@ def device_of(document: Document, overrides: Overrides | None = None) -> Device:
     return _device(document, overrides or {})
 
 
-def load_node(name: str, overrides: Overrides | None = None) -> Node:
+def load_node(name: str | Path, overrides: Overrides | None = None) -> Node:
     """Load a node by catalogue name or path; ``device.…`` overrides reach its devices."""
-    return _node(_document("nodes", name), overrides or {})
+    return _node(_document("nodes", catalog.name_of(name, "node")), overrides or {})
 
 
-def load_cluster(name: str, overrides: Overrides | None = None) -> Cluster:
+def load_cluster(name: str | Path, overrides: Overrides | None = None) -> Cluster:
     """Load a cluster by name or path. A node or a device is the cluster of that one thing.
 
     Parameters
@@ -77,7 +79,8 @@ def load_cluster(name: str, overrides: Overrides | None = None) -> Cluster:
         With file, line and field of the first mistake.
     """
     overrides = overrides or {}
-    cluster = _any_cluster(_document(_kind_of(name), name), overrides)
+    found = _found(catalog.name_of(name, "cluster"))
+    cluster = _any_cluster(_document(*found), overrides)
     return cluster.model_copy(update={"overrides": dict(overrides)}) if overrides else cluster
 
 
@@ -144,25 +147,19 @@ def _any_cluster(document: Document, overrides: Overrides) -> Cluster:
             return _cluster(document, overrides)
 
 
-def _kind_of(name: str) -> str:
+def _found(name: str) -> tuple[str, str]:
+    """Return the catalogue in which a cluster, a node or a device is, and its name there."""
     kinds = ("clusters", "nodes", "devices")
-    for kind in kinds:
-        if name in catalog.names(kind):
-            return kind
-    if _INLINE.fullmatch(name):
+    listed = any(name in catalog.names(kind) for kind in kinds)
+    if not listed and _INLINE.fullmatch(name):
         raise ConfigError(
             f"{name!r} is a network, which has no devices: ridgeline collective and topology take "
             "it; here a cluster, a node or a device is due"
         )
-    if catalog.is_path(name):
-        return "clusters"
-    close = catalog.elsewhere(name, *kinds) or nearest(
-        name, [found for kind in kinds for found in catalog.names(kind)]
-    )
-    raise ConfigError(
-        f"no cluster, node or device is called {name!r}{close} "
-        "(ridgeline list names those that ship; or give a path to a .yaml file)"
-    )
+    if not listed and catalog.is_path(name):
+        return "clusters", name
+    name = catalog.resolve(name, *kinds)
+    return next(kind for kind in kinds if name in catalog.names(kind)), name
 
 
 def _document(kind: str, name: str, *, follow: bool = True) -> Document:

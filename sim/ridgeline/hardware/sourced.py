@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 
 from pydantic import BaseModel, Field, model_validator
 
-from ridgeline.config import Strict
+from ridgeline.config import Aliases, Strict
 
 T = TypeVar("T")
 NOT_STATED: Final = "not stated"
@@ -53,6 +53,8 @@ class Described(Strict):
     """Name in the catalogue: lower case with hyphens."""
     description: str = ""
     """One line for people."""
+    aliases: Aliases = ()
+    """What people call it besides, where case, hyphens and vendors are not all that differs."""
     sources: dict[str, str] = Field(default_factory=dict)
     """Citations by short name; values refer to them."""
 

@@ -118,7 +118,7 @@ def collective(
     compat: Compat | None = None,
     system: astrasim.AstraSimSystem | None = None,
     cost: Cost | None = None,
-    compression: Compression | None = None,
+    compression: Compression | str | None = None,
     library: str = "nccl",
     launch: Launch = "queued",
     number_format: str | None = None,
@@ -167,9 +167,10 @@ def collective(
         share. "auto" then takes the fastest of all algorithms by that cost.
 
     compression
-        `ridgeline.network.sparse.Compression`: send values of another width, or only some of them
-        with their places, and let sums fill in. "auto" takes the fastest of all algorithms but
-        in-network reduction, whose switches add dense values.
+        `ridgeline.network.sparse.Compression`, or its fields as text, "density=0.01 value=32
+        place=16": send values of another width, or only some of them with their places, and let
+        sums fill in. "auto" takes the fastest of all algorithms but in-network reduction, whose
+        switches add dense values.
     library
         ``nccl`` (or what the links name), or a serving framework whose own all-reduce kernels are
         taken (`ridgeline.network.framework_all_reduce`): ``vllm``, ``sglang``, ``trtllm``.
@@ -198,6 +199,10 @@ def collective(
     topology, group = _resolve(where, ranks, ranks_per_node)
     check_ranks(topology, group)
     topology = of_ranks(with_shape(topology), group)
+    if isinstance(compression, str):
+        from ridgeline.network.sparse import compression_of
+
+        compression = compression_of(compression)
     if library != "nccl" or launch == "eager":
         if op != "all-reduce" and library != "nccl":
             raise RidgelineError(f"{library} has all-reduces of its own alone; found {op!r}")

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ridgeline import catalog
 from ridgeline.config import read_yaml
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.cluster import Cluster
@@ -79,7 +80,7 @@ def network_of(where: str, overrides: Mapping[str, Any] | None = None) -> Topolo
     return load_machine(where, fields) if found is None else found
 
 
-def load_cluster(name: str, overrides: Mapping[str, Any] | None = None) -> Cluster:
+def load_cluster(name: str | Path, overrides: Mapping[str, Any] | None = None) -> Cluster:
     """Load a cluster by name, path or network. A node or a device is the cluster of that one thing.
 
     Parameters
@@ -97,7 +98,7 @@ def load_cluster(name: str, overrides: Mapping[str, Any] | None = None) -> Clust
     ConfigError
         With file, line and field of the first mistake, or if a network has no device.
     """
-    where, fields = _parted(name, overrides or {})
+    where, fields = _parted(catalog.name_of(name, "cluster"), overrides or {})
     if not _is_network(where):
         return load_machine(where, fields)
     own = {path: value for path, value in fields.items() if path.split(".")[0] in _MACHINE}

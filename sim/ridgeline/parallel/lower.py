@@ -32,6 +32,7 @@ from ridgeline.network.schedule import CollectiveSchedule
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.checkpointing.host_updates import HostRate
 from ridgeline.parallel.checkpointing.mode_text import WEIGHED
+from ridgeline.parallel.checkpointing.offload import check_offload
 from ridgeline.parallel.checkpointing.recompute import with_recompute
 from ridgeline.parallel.comm.comm_cost import FarMemory, Talk, Wires
 from ridgeline.parallel.comm.stragglers import waited
@@ -241,6 +242,7 @@ def lower(
     if plan.recompute.startswith(WEIGHED):
         weighed = tuple(_waited_s(sharded.graph, prices, wires, mesh, plan.stack))
     local = _recomputed(Same(sharded.graph), plan.recompute, n_parts, weighed)
+    check_offload(local, plan.offload)
     local = run_passes(local, plan.stack, cluster.device)
     local = with_fused_layers(local, plan, prices, several_kinds=bool(others))
     costs = prices.costs(local)

@@ -55,7 +55,7 @@ def lengthened(few: Result, fewer: Result, run: ResolvedPlan) -> Result:
             mfu=few.mfu * grown,
             hfu=few.hfu * grown,
             tokens_per_s=None if few.tokens_per_s is None else few.tokens_per_s * grown,
-            details=replace(few.details, plan=run),
+            details=replace(few.details, plan=run, most_micro_batches=has),
         ),
         step_s,
         run.global_batch,

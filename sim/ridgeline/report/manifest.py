@@ -127,9 +127,15 @@ def manifest(details: Details) -> dict[str, Any]:
             *fusion_notes(lowered, plan.stack.kernels.fused_layers),
         ],
         **({} if feed is None else {"input": feed.manifest()}),
+        **(
+            {}
+            if details.most_micro_batches is None
+            else {"most_micro_batches": details.most_micro_batches}
+        ),
         **({"plugins": plugins} if (plugins := dict(loaded_plugins())) else {}),
     }
-    return {**content, "hash": digest(content)}
+    spelled = {"spelled": dict(details.spelled)} if details.spelled else {}  # of no consequence
+    return {**content, "hash": digest(content), **spelled}
 
 
 def ranks_manifest(details: Details) -> dict[str, Any]:
@@ -359,7 +365,7 @@ def cluster_fingerprint(cluster: Cluster) -> str:
 
 def _dump(part: BaseModel) -> str:
     rare = {name for name in ("groups", "faults") if getattr(part, name, None) == ()}
-    return _compact(part.model_dump(mode="json", exclude=rare or None))
+    return _compact(part.model_dump(mode="json", exclude={"aliases", *rare}))
 
 
 _tables: dict[int, tuple[EnergyTable, str]] = {}

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
 
+from ridgeline.verbosity import is_quiet
+
 Advance = Callable[[int], None]
 """Called with the number of parts that are done since the last call."""
 
@@ -14,7 +16,9 @@ Advance = Callable[[int], None]
 @contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Advance]:
     """Show how many of `total` parts are done while a block runs, and remove the bar afterwards."""
-    if _in_notebook():
+    if is_quiet():
+        yield lambda count: None
+    elif _in_notebook():
         yield from _notebook_bar(title, total)
     else:
         yield from _terminal_bar(title, total)

@@ -40,6 +40,10 @@ class Details:
     feed: InputPipeline | None = None
     chosen_by: str = "you"
     """Who chose the software stack (`plan.stack_choice`)."""
+    most_micro_batches: int | None = None
+    """Micro-batches that were played of a step with more; None: all."""
+    spelled: Mapping[str, str] = field(default_factory=dict)
+    """Names that were given and not those of the catalogue, and which they were taken to mean."""
 
 
 @dataclass(frozen=True)
@@ -122,9 +126,9 @@ class Result:
                 row[name] = value
         return {**row, "manifest_hash": self.manifest["hash"]}
 
-    def summary(self) -> str:
-        """Return the whole answer as text for a terminal of 100 columns."""
-        return views.view("summary_text")(self)  # type: ignore[no-any-return]
+    def summary(self, *, verbose: bool = False) -> str:
+        """Return the answer as text: 24 lines of 80 columns, or all of it in 100 columns."""
+        return views.view("summary_text")(self, verbose=verbose)  # type: ignore[no-any-return]
 
     def plot(self, kind: str, ax: Axes | None = None, *, theme: str | None = None) -> Axes:
         """Draw a figure of this step.

@@ -1,4 +1,4 @@
-"""The answer as text: one screen that a person can read from top to bottom."""
+"""The whole answer as text, that a person can read from top to bottom."""
 
 from __future__ import annotations
 
@@ -21,13 +21,17 @@ if TYPE_CHECKING:
 _IN_HEADING = frozenset({"global_batch", "precision"})
 _NEGLIGIBLE = 1e-9  # rounding, not a part
 _WHOLE_WATTS = 10.0  # from which on a power is shown without decimals
-_TIME = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}
-_ENERGY = {"J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "nJ": 1e-9}
-_MEMORY = {"GiB": 2.0**30, "MiB": 2.0**20, "KiB": 2.0**10, "B": 1.0}
+TIME = {"ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+ENERGY = {"J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "nJ": 1e-9}
+MEMORY = {"GiB": 2.0**30, "MiB": 2.0**20, "KiB": 2.0**10, "B": 1.0}
 
 
-def summary_text(result: Result) -> str:
-    """Return the summary of a result as plain text of 100 columns."""
+def summary_text(result: Result, *, verbose: bool = False) -> str:
+    """Return the summary of a result as plain text: one screen, or all of it in 100 columns."""
+    if not verbose:
+        from ridgeline.report.short_summary import short_text
+
+        return short_text(result)
     from rich.console import Console
 
     stream = io.StringIO()
@@ -68,21 +72,28 @@ def _of_one(plan: Mapping[str, Any]) -> str:
     return f"{plan['rank_batch']} a {'device' if alone else 'replica'}"
 
 
+def heading_text(result: Result) -> str:
+    """Say what was simulated: network, devices, cluster, precision and batch."""
+    plan = result.manifest["plan"]
+    devices = " and ".join(f"{kind['count']} x {kind['name']}" for kind in _kinds(result))
+    return (
+        f"{result.manifest['model']['name']} on {devices} "
+        f"({result.manifest['cluster']['name']}), {plan['precision']}, "
+        f"batch {plan['global_batch']} ({_of_one(plan)})"
+    )
+
+
+def _kinds(result: Result) -> list[Mapping[str, Any]]:
+    alone = {"name": result.manifest["device"]["name"], "count": result.manifest["plan"]["devices"]}
+    return list(result.manifest.get("devices") or [alone])
+
+
 def print_summary(result: Result, screen: Console) -> None:
     """Print headline, time, energy, memory and what bounds the step."""
     from ridgeline.report.critical_path import path_text
 
-    plan = result.manifest["plan"]
-    kinds = result.manifest.get("devices") or [
-        {"name": result.manifest["device"]["name"], "count": plan["devices"]}
-    ]
-    devices = " and ".join(f"{kind['count']} x {kind['name']}" for kind in kinds)
-    screen.print(
-        f"[bold]{result.manifest['model']['name']}[/bold] on {devices} "
-        f"({result.manifest['cluster']['name']}), {plan['precision']}, "
-        f"batch {plan['global_batch']} ({_of_one(plan)})",
-        soft_wrap=True,
-    )
+    kinds = _kinds(result)
+    screen.print(heading_text(result), soft_wrap=True, markup=False)
     screen.print(software_text(result), soft_wrap=True)
     screen.print(plan_text(result), soft_wrap=True)
     head = plain_table({"": "left", " ": "right"}, headings=False)
@@ -93,13 +104,13 @@ def print_summary(result: Result, screen: Console) -> None:
     memory = {k: float(v) for k, v in result.memory_bytes.items() if k != "capacity"}
     print_beside(
         screen,
-        _shares("where the time went", result.time_s, _TIME),
-        _shares("what limited it", limits, _TIME),
+        _shares("where the time went", result.time_s, TIME),
+        _shares("what limited it", limits, TIME),
     )
     print_beside(
         screen,
-        _shares("energy a step by component", result.energy_j, _ENERGY),
-        _shares("peak memory of a device by kind", memory, _MEMORY),
+        _shares("energy a step by component", result.energy_j, ENERGY),
+        _shares("peak memory of a device by kind", memory, MEMORY),
     )
     if len(kinds) > 1:
         each = ", ".join(f"{kind['name']} {show(kind['energy_j'], 'J', 4)}" for kind in kinds)
@@ -107,7 +118,7 @@ def print_summary(result: Result, screen: Console) -> None:
     screen.print(path_text(result), soft_wrap=True)
     if result.kept_bytes:
         screen.print(kept_text(result), soft_wrap=True)
-    print_fit(result, screen)
+    screen.print(fit_text(result), soft_wrap=True, style="" if result.fits else "bold")
     screen.print(trust_text(result), soft_wrap=True)
 
 
@@ -131,15 +142,15 @@ def headline(result: Result) -> list[tuple[str, str]]:
     tokens = [("", f"{result.tokens_per_s:,.0f} tokens/s")] if result.tokens_per_s else []
     return [
         ("step time", show(result.step_time_s, "s", 5)),
-        ("", _range(result, "step_time_s", "s")),
-        ("throughput", f"{_rate(result.samples_per_s)} {sample}/s"),
+        ("", range_text(result, "step_time_s", "s")),
+        ("throughput", f"{rate(result.samples_per_s)} {sample}/s"),
         *tokens,
         ("useful work", show(float(result.flops_per_step), "FLOP", 4)),
         ("MFU (share of dense peak)", f"{result.mfu:.1%}"),
         ("energy a step, all devices", show(energy_j, "J", 4)),
-        *([("", _range(result, "energy_j", "J"))] if result.uncertainty else []),
+        *([("", range_text(result, "energy_j", "J"))] if result.uncertainty else []),
         (f"energy {_one(sample)}", show(energy_j / plan["global_batch"], "J")),
-        ("mean power a device", _watts(power_w / plan["devices"])),
+        ("mean power a device", watts(power_w / plan["devices"])),
         *_of_a_node(result),
         ("efficiency", _efficiency(result.flops_per_step, energy_j)),
         *_per_area(result, power_w),
@@ -156,11 +167,12 @@ def _one(samples: str) -> str:
     return f"{'an' if samples[0] in 'aeiou' else 'a'} {samples.removesuffix('s')}"
 
 
-def _watts(power_w: float) -> str:
+def watts(power_w: float) -> str:
+    """Write a power, without decimals if it is large."""
     return f"{power_w:,.0f} W" if power_w >= _WHOLE_WATTS else show(power_w, "W")
 
 
-def _range(result: Result, quantity: str, unit: Literal["s", "J"]) -> str:
+def range_text(result: Result, quantity: str, unit: Literal["s", "J"]) -> str:
     """Say between which figures the truth is expected in nine of ten cases, if that is known."""
     if result.uncertainty is None:
         return "no range is stated"
@@ -198,7 +210,7 @@ def print_ledger(result: Result, screen: Console) -> None:
     """Print the energy of the ledger by pass and component, with sums that are the result's."""
     energy = result.ledger().by("pass", "component")
     components = [name for name, value in result.energy_j.items() if name == "total" or value]
-    unit, size = next((u, s) for u, s in _ENERGY.items() if result.energy_j["total"] >= s)
+    unit, size = next((u, s) for u, s in ENERGY.items() if result.energy_j["total"] >= s)
     table = plain_table({f"energy a step, {unit}": "left", **dict.fromkeys(components, "right")})
     for pass_ in dict.fromkeys(name for name, _ in energy):
         parts = {name: energy.get((pass_, name), 0.0) for name in components}
@@ -209,7 +221,8 @@ def print_ledger(result: Result, screen: Console) -> None:
     screen.print(table)
 
 
-def _rate(value: float) -> str:
+def rate(value: float) -> str:
+    """Write a rate, without decimals if it is large."""
     return f"{value:,.0f}" if value >= 1000 else f"{value:.4g}"
 
 
@@ -232,52 +245,58 @@ def print_execution(result: ExecutionResult, screen: Console) -> None:
     limits = {**result.limits_s, "total": result.step_time_s}
     print_beside(
         screen,
-        _shares("where the time went", result.time_s, _TIME),
-        _shares("what limited it", limits, _TIME),
+        _shares("where the time went", result.time_s, TIME),
+        _shares("what limited it", limits, TIME),
     )
     if result.energy_j is not None:
-        screen.print(_shares("energy by component", result.energy_j, _ENERGY))
+        screen.print(_shares("energy by component", result.energy_j, ENERGY))
     else:
         screen.print("energy: not counted, since the trace does not say what its kernels do")
     for note in result.manifest["notes"]:
         screen.print(f"note: {note}", soft_wrap=True)
 
 
-def print_fit(result: Result, screen: Console) -> None:
+def fit_text(result: Result) -> str:
     """Say whether the step fits into memory and, if not, which kind is too much and by how much."""
     total, capacity = result.memory_bytes["total"], result.memory_bytes["capacity"]
     if result.fits:
-        screen.print(f"fits: {binary_size(total)} of {binary_size(capacity)}")
-        return
+        return f"fits: {binary_size(total)} of {binary_size(capacity)}"
     kinds = {k: v for k, v in result.memory_bytes.items() if k not in {"total", "capacity"}}
     largest = max(kinds, key=lambda kind: kinds[kind])
-    screen.print(
-        f"[bold]does not fit[/bold]: {binary_size(total)} needed, {binary_size(capacity)} there; "
+    return (
+        f"does not fit: {binary_size(total)} needed, {binary_size(capacity)} there; "
         f"{binary_size(total - capacity)} too much, "
-        f"most of it {largest} ({binary_size(kinds[largest])})",
-        soft_wrap=True,
+        f"most of it {largest} ({binary_size(kinds[largest])})"
     )
 
 
 def binary_size(size_bytes: float) -> str:
     """Write a size in the largest binary unit that it fills."""
-    unit, size = next(((u, s) for u, s in _MEMORY.items() if size_bytes >= s), ("B", 1.0))
+    unit, size = next(((u, s) for u, s in MEMORY.items() if size_bytes >= s), ("B", 1.0))
     return f"{size_bytes / size:.2f} {unit}"
 
 
 def trust_text(result: Result) -> str:
     """Say what the numbers rest on, and what is strange about them."""
-    return "\n".join([f"trust: {_basis(result)}", *(f"note: {text}" for text in remarks(result))])
+    return "\n".join(
+        [f"trust: {basis_text(result)}", *(f"note: {text}" for text in remarks(result))]
+    )
 
 
-def _basis(result: Result) -> str:
+def ground_text(result: Result) -> str:
+    """Say what share of the arithmetic rests on measurements, and what is said of the rest."""
+    share = result.manifest["trust"]["calibrated_flop_share"]
+    rest = (
+        "" if share == 1
+        else "; the rest with full tiles at the peak rate, which is a bound and not a prediction"
+    )  # fmt: skip
+    return f"{share:.0%} of the matrix FLOPs at measured efficiencies, or counted by cycle{rest}"
+
+
+def basis_text(result: Result) -> str:
+    """Say what the numbers rest on."""
     trust = result.manifest["trust"]
-    share = trust["calibrated_flop_share"]
-    words = [f"{share:.0%} of the matrix FLOPs at measured efficiencies, or counted by cycle"]
-    if share < 1:
-        words.append(
-            "the rest with full tiles at the peak rate, which is a bound and not a prediction"
-        )
+    words = [ground_text(result)]
     device = result.manifest["device"]
     if trust["unsourced_values"]:
         many = len(trust["unsourced_values"])
@@ -316,18 +335,32 @@ def remarks(result: Result) -> list[str]:
     return found
 
 
-def _shares(title: str, parts: Mapping[str, float], units: Mapping[str, float]) -> Table:
-    """Tabulate parts of a total, in the largest of `units` of which the total has at least one."""
+def share_rows(
+    parts: Mapping[str, float], units: Mapping[str, float]
+) -> tuple[str, list[tuple[str, str, str]]]:
+    """Return a unit of which the total has at least one, and each part, its number and its share.
+
+    The last row is the total.
+    """
     total = parts["total"]
     unit, size = next(((u, s) for u, s in units.items() if total >= s), list(units.items())[-1])
-    rows = plain_table({title: "left", unit: "right", "share": "right"})
-    for name, value in parts.items():
-        if name != "total" and value > _NEGLIGIBLE * total:
-            share = value / total if total else 0.0
-            rows.add_row(name.replace("_", " "), _number(value / size), f"{share:.1%}")
-    rows.add_section()
-    rows.add_row("total", _number(total / size), "100.0%")
-    return rows
+    rows = [
+        (name.replace("_", " "), _number(value / size), f"{value / total if total else 0.0:.1%}")
+        for name, value in parts.items()
+        if name != "total" and value > _NEGLIGIBLE * total
+    ]
+    return unit, [*rows, ("total", _number(total / size), "100.0%")]
+
+
+def _shares(title: str, parts: Mapping[str, float], units: Mapping[str, float]) -> Table:
+    """Tabulate parts of a total."""
+    unit, (*rows, total) = share_rows(parts, units)
+    table = plain_table({title: "left", unit: "right", "share": "right"})
+    for row in rows:
+        table.add_row(*row)
+    table.add_section()
+    table.add_row(*total)
+    return table
 
 
 def _number(value: float) -> str:

@@ -16,7 +16,7 @@ from ridgeline.software.stack import ConvLibrary, Stack
 
 __all__ = ["ConvLibrary", "Stack", "load_software"]
 
-_shelf = Shelf(("software",), "ridgeline.software:load_software")
+_shelf: Shelf[Stack] = Shelf(("software",), "ridgeline.software:load_software")
 
 
 class _Catalogue(ModuleType):

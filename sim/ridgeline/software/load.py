@@ -32,7 +32,7 @@ def load_software(name: str | Path, overrides: Mapping[str, Any] | None = None) 
     ConfigError
         With file, line and field of the first mistake.
     """
-    document = _read(str(name))
+    document = _read(catalog.name_of(name, "software"))
     stack = _made(document)
     return stack.with_settings(overrides) if overrides else stack
 

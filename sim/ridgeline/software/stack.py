@@ -18,7 +18,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, model_validator
 
 from ridgeline import units, views
-from ridgeline.config import Document, FieldError, Strict, validate
+from ridgeline.config import Aliases, Document, FieldError, Strict, validate
 from ridgeline.errors import ConfigError, nearest
 
 ConvLibrary = Literal["cudnn2", "cudnn4", "cudnn5", "caffe", "torch7"]
@@ -307,6 +307,8 @@ class Stack(Strict):
     """Name in the catalogue: lower case with hyphens."""
     description: str = ""
     """One line for people."""
+    aliases: Aliases = ()
+    """What people call it besides, where case, hyphens and vendors are not all that differs."""
     family: Family = "other"
     """Family by which prediction errors are pooled."""
     year: int | None = Field(default=None, ge=1980, le=2100)

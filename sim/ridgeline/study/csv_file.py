@@ -31,12 +31,23 @@ def read_csv(path: str | Path, limit: int) -> list[tuple[int, dict[str, str]]]:
     text = (unpacked(path, limit) if file.endswith(".gz") else read_text(path, limit)).removeprefix(
         "\ufeff"
     )
+    return parse_csv(text, file)
+
+
+def parse_csv(text: str, file: str, separator: str = ",") -> list[tuple[int, dict[str, str]]]:
+    """Return the fields of every row of CSV text by column, and the line that each row ends in.
+
+    Raises
+    ------
+    ConfigError
+        As `read_csv`; `file` names the text in messages.
+    """
     csv.field_size_limit(MAX_FIELD_CHARACTERS)
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     rows: list[tuple[int, dict[str, str]]] = []
     try:
         header = next(reader, [])
-        if len(header) == 1 and (apart := _SEPARATORS.intersection(header[0])):
+        if separator == "," and len(header) == 1 and (apart := _SEPARATORS.intersection(header[0])):
             raise ConfigError(
                 f"columns are separated by {min(apart)!r}; allowed: a comma", file=file, line=1
             )

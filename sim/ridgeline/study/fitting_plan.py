@@ -23,7 +23,7 @@ from ridgeline.units import show
 from ridgeline.workload.model import Model
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    pass
 
 Changes = Mapping[str, str | int]
 _AGAIN = ("none", "selective", "full", "sqrt")
@@ -115,12 +115,6 @@ def what_would_fit(result: Result) -> Advice:
     """
     details = result.details
     return _Trial(details.model, details.cluster, details.plan).advice()
-
-
-def print_advice(advice: Advice, screen: Console) -> None:
-    """Say what would fit."""
-    for line in advice.lines():
-        screen.print(line, soft_wrap=True)
 
 
 @dataclass

@@ -125,7 +125,25 @@ class Point(Replaceable):
             fold=fold,
             most_micro_batches=most_micro_batches,
         )
-        return replace(result, details=replace(result.details, chosen_by=choice.chosen_by))
+        details = replace(
+            result.details, chosen_by=choice.chosen_by, spelled=self.spelled_otherwise()
+        )
+        return replace(result, details=details)
+
+    def spelled_otherwise(self) -> dict[str, str]:
+        """Return what names are taken to mean that are not those of the catalogue."""
+        machines = ("clusters", "nodes", "devices")
+        cluster, _, device = self.cluster.partition("@")
+        given = [
+            (self.model, ("models",)), (cluster.strip(), machines),
+            (device.strip(), ("devices",)), (self.software, ("software",)),
+        ]  # fmt: skip
+        found = {
+            name: catalog.spelled(name, *kinds)
+            for name, kinds in given
+            if name and not catalog.is_path(name)
+        }
+        return {name: known for name, known in found.items() if known not in {None, name}}
 
     def choice(self, model: Model, cluster: Cluster, plan: Plan) -> StackChoice:
         """Return the software stack of the step, with its settings replaced, and who chose it."""

@@ -80,34 +80,51 @@ def measurements() -> tuple[Measurement, ...]:
     )
 
 
-def residuals(result: Result) -> Iterator[PublishedResidual]:
-    """Compare a result with every measurement of the same model, devices, batch and precision.
+def comparable(result: Result) -> Iterator[Measurement]:
+    """Yield every measurement of the same model, devices, batch and precision.
 
     Only shipped models and devices, as they are, are compared, under plans that frameworks ran: no
-    accumulation, the model's own optimizer. Each is predicted under the software that it was
-    measured with; where that does not ship, under that of the result.
+    accumulation, the model's own optimizer.
     """
     plan = result.manifest["plan"]
     usual = plan["micro_batches"] == 1 and plan["optimizer"] is None
-    rates: dict[str, float] = {"": result.samples_per_s}
-    if not result.details.plan.stack.overrides:
-        rates[result.details.plan.stack.name] = result.samples_per_s
     conditions = (plan["devices"], plan["rank_batch"], plan["precision"])
     for row in measurements():
         if usual and conditions == (row.devices, row.batch_per_device, row.precision):
             model, device = result.details.model, result.details.cluster.device
             if (model.name, device.name) != (row.model, row.device):  # spares the loading
                 continue
-            shipped = load_network(row.model)
             kernels = result.details.plan.stack.kernels
-            if (model, device) == (
-                programmed(shipped, kernels, device.year),
-                load_device(row.device),
-            ):
-                if row.software not in rates:
-                    rates[row.software] = _under(row.software, shipped, result)
-                under = row.software or result.details.plan.stack.name
-                yield PublishedResidual(row, under, rates[row.software])
+            shipped = programmed(load_network(row.model), kernels, device.year)
+            if (model, device) == (shipped, load_device(row.device)):
+                yield row
+
+
+def residuals(result: Result) -> Iterator[PublishedResidual]:
+    """Compare a result with every measurement that is `comparable`.
+
+    Each is predicted under the software that it was measured with; where that does not ship, under
+    that of the result.
+    """
+    rates: dict[str, float] = {"": result.samples_per_s}
+    if not result.details.plan.stack.overrides:
+        rates[result.details.plan.stack.name] = result.samples_per_s
+    for row in comparable(result):
+        if row.software not in rates:
+            rates[row.software] = _under(row.software, load_network(row.model), result)
+        under = row.software or result.details.plan.stack.name
+        yield PublishedResidual(row, under, rates[row.software])
+
+
+def measured_text(result: Result) -> str:
+    """Say in a line what was measured of this step, under whatever software, if anything was."""
+    found = [row.samples_per_s for row in comparable(result)]
+    if not found:
+        return "published measurements of this configuration: none is shipped"
+    least, most = min(found), max(found)
+    rates = f"{least:,.0f}" if least == most else f"{least:,.0f} to {most:,.0f}"
+    unit = result.manifest["model"]["sample"]
+    return f"published measurements of this configuration: {len(found)}, {rates} {unit}/s"
 
 
 def _under(software: str, model: Model, result: Result) -> float:

@@ -22,8 +22,9 @@ class Recalled(Details):
 
     def __init__(self, known: Details) -> None:
         vars(self).update(
-            model=known.model, cluster=known.cluster, plan=known.plan, chosen_by=known.chosen_by
-        )
+            model=known.model, cluster=known.cluster, plan=known.plan, chosen_by=known.chosen_by,
+            spelled=known.spelled,
+        )  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
         """Simulate the step again."""

@@ -74,6 +74,7 @@ def repeat(
         ResolvedPlan(**fields, **noise, stack=stack, decided=decided, notes=notes),
         dataset=dataset,
         fold=fold,
+        most_micro_batches=manifest.get("most_micro_batches"),
     )
     result = replace(result, details=replace(result.details, chosen_by=chosen_by))
     for key in _DESCRIBED:

@@ -210,6 +210,7 @@ class Scaling:
             "title": self.model.title,
             "cluster": self.cluster.name,
             "scaling": self.mode,
+            "accuracy_statement": "accuracy unmodelled",
             "precision": self.ran[0].details.plan.precision,
             "software": self.ran[0].details.plan.stack.name,
             "software_chosen_by": self.ran[0].details.chosen_by,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ridgeline.errors import ConfigError, RidgelineError, nearest
+from ridgeline.report.figures.embedded import set_origin
 from ridgeline.report.figures.scaling import distributed_roofline, scaling_curves
 from ridgeline.report.figures.scaling_points import Curve, Roof
 from ridgeline.study.scaling import Scaling, ScalingPoint
@@ -112,19 +113,37 @@ def draw(kind: str, saved: Saved, ax: Axes | None = None, *, file: str = "") -> 
     try:
         title, stamp = _heading(saved)
         if kind == "scaling":
-            return scaling_curves(curves_of(saved), title=title, stamp=stamp, ax=ax)
+            made = scaling_curves(curves_of(saved), title=title, stamp=stamp, ax=ax)
+            return _recorded(made, kind, saved, ax)
         curves = curves_of(saved, sending=True)
         if not curves:
             raise RidgelineError(
                 "no device sends anything: a distributed roofline needs more devices"
             )
         roof = Roof(**saved["roof"])
-        return distributed_roofline(curves, roof, title=title, stamp=stamp, ax=ax)
+        made = distributed_roofline(curves, roof, title=title, stamp=stamp, ax=ax)
+        return _recorded(made, kind, saved, ax)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         lacks = f": there is no {error}" if isinstance(error, KeyError) else ""
         raise ConfigError(
             f"it is no scaling study, JSON of ridgeline scaling --json{lacks}", file=file
         ) from error
+
+
+def _recorded(made: Axes, kind: str, saved: Saved, ax: Axes | None) -> Axes:
+    """Remember in a figure of its own the study that it is of."""
+    if ax is None:
+        set_origin(made, {
+            "simulated": True,
+            "repeat": {"of": "scaling", "kind": kind},
+            "scaling": dict(saved),
+            "states": {
+                "scaling": f"{saved['scaling']} scaling",
+                "accuracy_note": "accuracy unmodelled",
+                "throughput": [p.get("samples_per_s") for p in saved["points"]],
+            },
+        })  # fmt: skip
+    return made
 
 
 def _heading(saved: Saved) -> tuple[str, str]:

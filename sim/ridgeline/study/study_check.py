@@ -8,9 +8,8 @@ not allow together is found later, point by point: it may be what the study want
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
-from ridgeline.config import Document, read_yaml
+from ridgeline.config import Document, Source, read_yaml
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.study.collective_point import AnyPoint
 from ridgeline.study.columns import parse_formula, resolve
@@ -21,7 +20,7 @@ MAX_CHECKED = 500
 """Values of one field that are checked; further ones are of the same kind, or fail as points."""
 
 
-def check_values(path: str | Path, study: Study) -> None:
+def check_values(path: Source, study: Study) -> None:
     """Raise ConfigError at the line of the first value that its field cannot take."""
     document = read_yaml(path)
     first = next(study.combinations())
@@ -54,7 +53,7 @@ def check_values(path: str | Path, study: Study) -> None:
             )
 
 
-def check_columns(path: str | Path, study: Study) -> None:
+def check_columns(path: Source, study: Study) -> None:
     """Simulate the first point, and raise ConfigError at the first formula with an unknown column.
 
     What passes which link is not asked for: other points may have other links.

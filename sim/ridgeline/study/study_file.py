@@ -8,13 +8,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag
 
 from ridgeline import units, views
-from ridgeline.config import Document, Strict, check_kind, read_yaml, validate
+from ridgeline.config import Document, Source, Strict, check_kind, read_yaml, validate
 from ridgeline.errors import ConfigError
 from ridgeline.study.collective_point import AnyPoint, CollectivePoint
 from ridgeline.study.columns import Formula, check_divisors, parse_formula, resolve
@@ -174,10 +173,10 @@ class Study(Strict):
     def combinations(self) -> Iterator[Row]:
         """Yield the varied values of every combination, the last field fastest."""
         axes: list[list[Row]] = [
-            [{name: value} for value in _values(values)] for name, values in self.vary.items()
+            [{name: value} for value in axis_values(values)] for name, values in self.vary.items()
         ]
         for group in self.zip:
-            together = zip(*(_values(values) for values in group.values()), strict=True)
+            together = zip(*(axis_values(values) for values in group.values()), strict=True)
             axes.append([dict(zip(group, values, strict=True)) for values in together])
         if self.sample:
             axes.append(sampled(self.sample))
@@ -191,7 +190,7 @@ class Study(Strict):
         for values in self.combinations():
             if all(condition.value({**self.fixed, **values}) for condition in conditions):
                 yield (
-                    {name: _cell(value) for name, value in values.items()},
+                    {name: cell(value) for name, value in values.items()},
                     base.with_values(values),
                 )
 
@@ -232,8 +231,8 @@ class PointJudge:
         return {**row, "error": error}
 
 
-def load_study(path: str | Path) -> Study:
-    """Read a study file.
+def load_study(path: Source) -> Study:
+    """Read a study file, or what one would say.
 
     Raises
     ------
@@ -370,7 +369,8 @@ def _check_names(
             raise document.error(f"expected a name, found {value!r}", (*place, i))
 
 
-def _values(values: ValueSpan | list[Any]) -> list[Any]:
+def axis_values(values: ValueSpan | list[Any]) -> list[Any]:
+    """Return the values of a varied field, of a span one after the other."""
     return values.values() if isinstance(values, ValueSpan) else values
 
 
@@ -378,10 +378,10 @@ def _count(values: ValueSpan | list[Any]) -> int:
     """Return how many values there are, without making more than a study may have."""
     if isinstance(values, ValueSpan) and values.steps > 1 and not values.rounds:
         return values.steps
-    return len(_values(values))
+    return len(axis_values(values))
 
 
-def _cell(value: Any) -> Any:
+def cell(value: Any) -> Any:
     """Return a varied value as a cell of a table: lists and mappings as JSON."""
     return value if isinstance(value, Scalar) else json.dumps(value)
 

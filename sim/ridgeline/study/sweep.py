@@ -87,7 +87,7 @@ class Sweep:
             yield judge.judged({**values, **store[key], **values})
 
 
-def prepare(path: str | Path, software: str = "") -> Sweep:
+def prepare(path: config.Source, software: str = "") -> Sweep:
     """Read a study file and check every value in it against the files that it is to go into.
 
     Parameters
@@ -104,7 +104,7 @@ def prepare(path: str | Path, software: str = "") -> Sweep:
         shared.cache_clear()  # every file that a key depends on is to be read now
     with config.recording() as files:
         study = load_study(path)
-        study_text = str(path)
+        study_text = path.file if isinstance(path, config.Document) else str(path)
         check_values(path, study)
         study = under(study, software) if software else study
     if study.columns or study.require:

@@ -12,19 +12,23 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from ridgeline.config import read_text
 from ridgeline.engine.executor import run
 from ridgeline.engine.program import Flags, Floats, Program
 from ridgeline.engine.replay import replay_s
 from ridgeline.engine.stochastic import row_times_s
-from ridgeline.errors import ConfigError, nearest
+from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.parallel.lower import COLLECTIVE
 from ridgeline.report.critical_path import critical_path_s
 from ridgeline.report.result import Result
+from ridgeline.study.repeat import repeat
+from ridgeline.workload.trace.json_files import read_json
 
 MOST_POINTS = 1_000_000
 _LINK, _DEVICE = re.compile(r".*\(([^()]*)\)"), "device/"
@@ -101,6 +105,55 @@ def read_scaling(text: str) -> LeverScaling:
             field="--scale",
         )
     return LeverScaling(match[1].strip(), *factors)
+
+
+def whatif(result: Result | str | Path, scale: str | Sequence[str], *, points: int = 100) -> WhatIf:
+    """Scale rates and latencies of a simulated step: step time and critical path, before and after.
+
+    Parameters
+    ----------
+    result
+        A step that was simulated, or the file of one: JSON of ``ridgeline run --json``, whose
+        model, machine and software are in the catalogue.
+    scale
+        Resources and factors: "link.nvlink 2x", "hbm.bandwidth=1.2x", "latency=0.5x"; or a range,
+        "hbm=0.5x..2x", of which each point is replayed.
+    points
+        Number of points of a range.
+
+    Raises
+    ------
+    ConfigError
+        If something cannot be read, the step has no such resource, or there are too many points.
+    """
+    step = saved_step(str(result)) if isinstance(result, str | Path) else result
+    texts = (scale,) if isinstance(scale, str) else scale
+    return what_if(step, [read_scaling(text) for text in texts], points)
+
+
+def saved_step(
+    file: str, model: str | None = None, cluster: str | None = None, software: str | None = None
+) -> Result:
+    """Simulate again the step whose JSON is in a file.
+
+    Parameters
+    ----------
+    model, cluster, software
+        Files of those that are not in the catalogue.
+
+    Raises
+    ------
+    ConfigError
+        If the file is not the JSON of one result, or the step is no longer what it was.
+    """
+    if not file.endswith(".json"):
+        raise RidgelineError(
+            "whatif needs a result (JSON of ridgeline run --json), or a model and a cluster"
+        )
+    saved = read_json(read_text(file).encode(), file)
+    if not isinstance(saved, dict):
+        raise ConfigError("expected the JSON of one result", file=file)
+    return repeat(saved, model=model, cluster=cluster, software=software, file=file)
 
 
 def what_if(result: Result, scalings: Sequence[LeverScaling], points: int = 100) -> WhatIf:

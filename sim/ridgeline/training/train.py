@@ -501,6 +501,8 @@ def _check(facts: RunFacts) -> None:
     recovery, causes = facts.run.recovery, facts.run.failures.values()
     noticed_s = max((recovery.detection, *(of.detection or 0.0 for of in causes)))
     unsaved_s, restart_s = facts.steps.undisturbed_s, noticed_s + recovery.restart
+    if facts.input is not None:
+        restart_s += facts.input.fill_s
     save_s = 0.0
     if facts.saving is not None:
         times, every = facts.saving
@@ -522,6 +524,16 @@ def _check(facts: RunFacts) -> None:
             "not get on",
             field="failures",
         )
+    preemption = facts.run.preemption
+    if preemption is not None:
+        fits = facts.saving is not None and save_s <= preemption.notice
+        needed_s = stop_s if fits else unsaved_s + restart_s
+        if needed_s / preemption.every > _MOST_TRIES:
+            raise ConfigError(
+                f"{needed_s:.4g} s of work are needed to get on, and the job is pre-empted every "
+                f"{preemption.every:.4g} s: the run would not get on",
+                field="preemption.every",
+            )
     maintenance = facts.run.maintenance
     lasting_s = stop_s if facts.saving is not None else facts.steps.undisturbed_s
     if maintenance is not None and lasting_s >= maintenance.every:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ridgeline.errors import RidgelineError
 from ridgeline.workload import kinds, ops, optimizers
-from ridgeline.workload.builder import GradientBuilder
+from ridgeline.workload.builder import TRAINED_BEFORE, GradientBuilder
 from ridgeline.workload.graph import Graph, Pass, Role
 from ridgeline.workload.optimizers import Optimizer
 
@@ -31,7 +31,8 @@ def training_graph(forward: Graph, optimizer: Optimizer) -> Graph:
     walked = tuple(reversed(g.ops))
     ops.seed(g, next(op.layer for op in walked if loss in op.outputs), loss)
     for op in walked:
-        if any(map(g.has_gradient, op.outputs)) and any(map(g.wants, op.inputs)):
+        wanted = TRAINED_BEFORE in op.attrs or any(map(g.wants, op.inputs))
+        if wanted and any(map(g.has_gradient, op.outputs)):
             rule = kinds.find(op.kind).gradient_rule
             if rule is None:
                 raise RidgelineError(f"{op.name}: ops of kind {op.kind!r} have no gradient")

@@ -28,6 +28,7 @@ from ridgeline.workload.graph import (
     free_name,
 )
 from ridgeline.workload.kinds import Cost, OpKind, op_kind
+from ridgeline.workload.layer_patterns import is_below
 from ridgeline.workload.numerics import MASTER, Numerics
 from ridgeline.workload.sharding_rules import elementwise_sharding
 
@@ -35,6 +36,9 @@ OVERWRITABLE = frozenset({Role.ACTIVATION, Role.ACTIVATION_GRADIENT, Role.WEIGHT
 """Roles of the tensors that an op may overwrite: what the step itself made."""
 
 Attrs = Sequence[tuple[str, int | float | str]]
+
+TRAINED_BEFORE = ("trained-before", 1)
+"""Attribute of an op that takes what another part of a network makes: weights are trained there."""
 
 _OF_WEIGHTS = frozenset({Role.WEIGHT, Role.WEIGHT_COPY})
 
@@ -58,6 +62,8 @@ class GraphBuilder:
         What alone is trained, where that is not the whole network.
     separate_loss
         Which steps of a cross entropy are kernels of their own (`ops.cross_entropy`).
+    frozen_layers
+        Patterns of layers whose weights are not trained (`layer_patterns`).
 
     Attributes
     ----------
@@ -76,10 +82,12 @@ class GraphBuilder:
         tokens_per_sample: int = 0,
         adapters: Adapters | None = None,
         separate_loss: bool | str = False,
+        frozen_layers: Sequence[str] = (),
     ) -> None:
         self.name, self.batch, self.numerics = name, batch, numerics
         self.sample, self.tokens_per_sample = sample, tokens_per_sample
         self.adapters, self.separate_loss = adapters, separate_loss
+        self.frozen_layers = tuple(frozen_layers)
         self.frozen: frozenset[str] = frozenset()
         self.checkpoints: dict[int, list[str]] = {}
         """Regions that are formed again, by numbers; below 0: all of them."""
@@ -109,8 +117,9 @@ class GraphBuilder:
         return self.tensor(name, shape, format_ or self.numerics.delivered, Role.INPUT)
 
     def weight(self, name: str, shape: tuple[int, ...], *, adapts: bool = False) -> str:
-        """Declare a parameter: trained, or frozen if only weights that adapt are trained."""
-        if self.adapters is None or adapts:
+        """Declare a parameter: trained, or frozen by its layer or since only others adapt."""
+        by_layer = bool(self.frozen_layers) and is_below(name, self.frozen_layers)
+        if not by_layer and (self.adapters is None or adapts):
             return self.tensor(name, shape, self.numerics.master, Role.WEIGHT)
         self.frozen |= {name}
         return self.tensor(name, shape, self.numerics.compute, Role.WEIGHT)
@@ -287,7 +296,7 @@ class GradientBuilder(GraphBuilder):
         weights = {t.name for t in forward.tensors.values() if t.role is Role.WEIGHT}
         self._wanted = weights - forward.frozen
         for op in forward.ops:
-            if not self._wanted.isdisjoint(op.inputs):
+            if TRAINED_BEFORE in op.attrs or not self._wanted.isdisjoint(op.inputs):
                 self._wanted.update(op.outputs)
 
     def wants(self, tensor: str) -> bool:

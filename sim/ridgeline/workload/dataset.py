@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 from pydantic import Field, model_validator
 
 from ridgeline import catalog, config, units
-from ridgeline.config import Strict
+from ridgeline.config import Aliases, Strict
 from ridgeline.errors import ConfigError, nearest
 
 T = TypeVar("T")
@@ -56,6 +56,8 @@ class DataSet(Strict):
     """Name in the catalogue."""
     title: str
     """Its name for people."""
+    aliases: Aliases = ()
+    """What people call it besides, where case, hyphens and vendors are not all that differs."""
     citation: str = ""
     unit: Literal["sample", "token"]
     """What the sizes are of."""

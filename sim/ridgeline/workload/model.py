@@ -15,11 +15,12 @@ from ridgeline.errors import RidgelineError, nearest, short
 from ridgeline.workload import numerics as precisions
 from ridgeline.workload import optimizers, sparsity
 from ridgeline.workload.autodiff import training_graph
-from ridgeline.workload.builder import GraphBuilder
+from ridgeline.workload.builder import TRAINED_BEFORE, GraphBuilder
 from ridgeline.workload.dataset import load_dataset
 from ridgeline.workload.families import FAMILIES, Network
 from ridgeline.workload.families.base import Published
 from ridgeline.workload.graph import Graph, Role
+from ridgeline.workload.layer_patterns import check_patterns
 from ridgeline.workload.numerics import Numerics
 from ridgeline.workload.optimizers import Optimizer
 from ridgeline.workload.without_loss import without_loss
@@ -70,7 +71,7 @@ class Model:
     @property
     def description(self) -> Mapping[str, Any]:
         """All fields as plain values: what a manifest must record to repeat the network."""
-        return self.network.model_dump(mode="json")
+        return self.network.model_dump(mode="json", exclude={"aliases"})
 
     @cached_property
     def input_bytes_per_sample(self) -> int:
@@ -98,8 +99,10 @@ class Model:
         if not 1 <= batch <= MAX_BATCH:
             raise RidgelineError(f"a batch of {batch} samples; allowed: 1 to {MAX_BATCH}")
         graph = self.network.graph(self.builder(batch, precisions.find(precision)))
-        if graph.frozen == {t.name for t in graph.tensors.values() if t.role is Role.WEIGHT}:
+        weights = [t.name for t in graph.tensors.values() if t.role is Role.WEIGHT]
+        if self.network.adapters is not None and graph.frozen.issuperset(weights):
             raise RidgelineError(f"{self.name}: no linear layer fits the patterns of its adapters")
+        check_patterns(self.name, "frozen_layers", self.network.frozen_layers, weights)
         return graph
 
     def builder(self, batch: int, numerics: Numerics) -> GraphBuilder:
@@ -112,6 +115,7 @@ class Model:
             self.network.tokens_per_sample,
             self.network.adapters,
             self.network.separate_loss,
+            self.network.frozen_layers,
         )
 
     def inference(self, batch: int, precision: str = "fp32") -> Graph:
@@ -132,8 +136,12 @@ def _inference(model: Model, batch: int, precision: str) -> Graph:
 
 @lru_cache(maxsize=_CACHED_GRAPHS)
 def _training(model: Model, batch: int, precision: str, optimizer: Optimizer) -> Graph:
-    graph = training_graph(model.forward(batch, precision), optimizer)
-    graph = model.network.written(graph)
+    forward = model.forward(batch, precision)
+    names = (t.name for t in forward.tensors.values() if t.role is Role.WEIGHT)
+    ends = any(TRAINED_BEFORE in op.attrs for op in forward.ops)
+    if forward.frozen.issuperset(names) and not ends:
+        raise RidgelineError(f"{model.name}: all of its weights are frozen, so nothing is trained")
+    graph = model.network.written(training_graph(forward, optimizer))
     weights = sparsity.parse(model.network.weight_sparsity)
     return with_zeros(graph, weights, model.network.relu_density)
 
@@ -159,7 +167,7 @@ def read_model(name_or_path: str | Path, overrides: Mapping[str, Any] | None = N
     ConfigError
         If there is no such network, or the file does not describe one; with file, line and field.
     """
-    path = catalog.find("models", str(name_or_path))
+    path = catalog.find("models", catalog.name_of(name_or_path, "model"))
     document = config.overridden(config.read_yaml(path), overrides or {})
     config.check_kind(document, "model")
     name = document.data["name"]

@@ -14,12 +14,15 @@ from dataclasses import replace
 
 from ridgeline.workload.builder import ADD
 from ridgeline.workload.graph import Graph, Op
+from ridgeline.workload.ops.part_boundary import HAND_OVER
 from ridgeline.workload.ops.step import SCALE
 
 
 def without_loss(graph: Graph) -> Graph:
     """Return a forward graph up to what its losses read; its last result is named as the loss."""
     makers = {name: op for op in graph.ops for name in op.outputs}
+    if makers[graph.loss].kind == HAND_OVER.name:  # a part of a network, which has no loss
+        return graph
     terms = list(_terms(graph, makers, graph.loss, helps=False))
     gone = {id(op) for op, _ in terms}
     readers = Counter(name for op in graph.ops if id(op) not in gone for name in op.inputs)

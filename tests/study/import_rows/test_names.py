@@ -62,7 +62,7 @@ def test_a_board_may_depend_on_the_table() -> None:
 
 def test_other_names_are_not_guessed_and_the_nearest_is_said() -> None:
     assert find_name("devices", "A100-SXM4-60GB") is None
-    assert unknown("devices", "A100-SXM4-60GB").endswith("did you mean 'A100-SXM4-80GB'?")
+    assert unknown("devices", "A100-SXM4-60GB").endswith("did you mean 'A100-SXM-80GB'?")
     assert "number format (not given)" in unknown("precisions", "")
 
 

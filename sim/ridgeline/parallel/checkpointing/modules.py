@@ -33,6 +33,7 @@ from typing import NamedTuple
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.parallel.checkpointing.blocks import Block, attention_cores, forward_ops
 from ridgeline.parallel.checkpointing.ops import recompute_blocks
+from ridgeline.workload.builder import QUANTISE
 from ridgeline.workload.graph import Graph
 
 JOINED = "+"
@@ -84,6 +85,14 @@ def _attention(place: OpPlace) -> str:
     for n, part in enumerate(parts[:-1]):
         if _ATTENTION.fullmatch(part):
             return "" if _NOT_UP.fullmatch(".".join(parts[n + 1 :])) else ".".join(parts[: n + 1])
+    return ""
+
+
+def attention_of(parts: tuple[str, ...]) -> str:
+    """Name the attention that a layer is in; "": it is in none."""
+    for n, part in enumerate(parts[:-1]):
+        if _ATTENTION.fullmatch(part):
+            return ".".join(parts[: n + 1])
     return ""
 
 
@@ -153,8 +162,27 @@ def recompute_modules(graph: Graph, names: tuple[str, ...]) -> Graph:
         names = tuple(name for name in names if name != "shared_experts")  # a part of the other
     for name in names:
         blocks = module_blocks(graph, name)
+        if not _MODULES[name].kept:
+            blocks = _with_narrow_copies(graph, blocks)
         graph = recompute_blocks(graph, blocks, outputs=not _MODULES[name].kept, more=True)
     return graph
+
+
+def _with_narrow_copies(graph: Graph, blocks: tuple[Block, ...]) -> tuple[Block, ...]:
+    """Add to modules whose outputs are formed again what quantises these outputs alone.
+
+    Products behind such a module save the output itself, which is freed, and not its copy in a
+    narrow format (Megatron-Core, core/transformer/moe/experts.py and transformer_layer.py:
+    set_save_original_input).
+    """
+    home = {t: n for n, block in enumerate(blocks) for i in block for t in graph.ops[i].outputs}
+    found: list[list[int]] = [list(block) for block in blocks]
+    own = {i for block in blocks for i in block}
+    for i in forward_ops(graph):
+        op = graph.ops[i]
+        if op.kind == QUANTISE.name and i not in own and op.inputs[0] in home:
+            found[home[op.inputs[0]]].append(i)
+    return tuple(tuple(sorted(block)) for block in found)
 
 
 def module_blocks(graph: Graph, name: str) -> tuple[Block, ...]:
@@ -163,7 +191,7 @@ def module_blocks(graph: Graph, name: str) -> tuple[Block, ...]:
         return attention_cores(graph)
     found = defaultdict[str, list[int]](list)
     for i in forward_ops(graph):
-        if copy := _MODULES[name].copy_of(OpPlace(_parts(graph.ops[i].layer), graph.ops[i].kind)):
+        if copy := _MODULES[name].copy_of(OpPlace(parts_of(graph.ops[i].layer), graph.ops[i].kind)):
             found[copy].append(i)
     ends = _ends_of_branches(graph) if name == "layernorm" else frozenset()
     return tuple(tuple(ops) for ops in found.values() if _is_of(graph, ops, name, ends))
@@ -173,7 +201,7 @@ def _is_of(graph: Graph, ops: list[int], name: str, ends: frozenset[int]) -> boo
     """Whether what is named like a module is one: with experts, without, with up-projections."""
     if name == "layernorm":
         return ends.isdisjoint(ops)
-    parts = {part for i in ops for part in _parts(graph.ops[i].layer)}
+    parts = {part for i in ops for part in parts_of(graph.ops[i].layer)}
     if name in {"moe", "mlp"}:
         return bool(parts & _MIXTURE) is (name == "moe")
     return name != "mla_up_proj" or bool(parts & _LATENT)
@@ -187,5 +215,6 @@ def _ends_of_branches(graph: Graph) -> frozenset[int]:
 
 
 @cache
-def _parts(layer: str) -> tuple[str, ...]:
+def parts_of(layer: str) -> tuple[str, ...]:
+    """Return the parts of a layer's name."""
     return tuple(layer.split("."))

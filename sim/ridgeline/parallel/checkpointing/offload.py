@@ -18,18 +18,19 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
 
 import numpy as np
 
-from ridgeline.errors import RidgelineError, nearest
+from ridgeline.errors import RidgelineError
 from ridgeline.network.routing import routes
 from ridgeline.network.topology import Topology
+from ridgeline.parallel.checkpointing.modules import JOINED
+from ridgeline.parallel.checkpointing.offload_modules import parse_offload_modules, read_back
 from ridgeline.parallel.plan.mesh import Ranks
 from ridgeline.workload.graph import Conv, Graph, Op, Pass, Role
 
-Policy = Literal["none", "all", "conv"]
-POLICIES: tuple[Policy, ...] = get_args(Policy)
+POLICIES = ("none", "all", "conv")
+"""Policies besides modules (`offload_modules`)."""
 Layer = tuple[str, bool]
 COPIES = frozenset({"offload", "prefetch"})
 """Kinds of the ops that run on the link to the host."""
@@ -88,23 +89,19 @@ def host_link(topology: Topology, rank: int = 0) -> OffloadLink:
     )
 
 
-def offloadable(graph: Graph, policy: Policy) -> tuple[str, ...]:
+def offloadable(graph: Graph, policy: str) -> tuple[str, ...]:
     """Name the tensors that a policy offloads, in the order in which the forward pass lets go.
 
     "all": the mini-batch and the activations that the backward pass reads, except for masks and
     indices (whole numbers) and what it reads at once; "conv": those of them that a convolution
-    reads, or any contraction in a network without convolutions.
+    reads, or any contraction in a network without convolutions; names of modules joined by +: those
+    that their backward ops read of what their forward ops read or made (`offload_modules`).
 
     Raises
     ------
     RidgelineError
         If the policy is unknown.
     """
-    if policy not in POLICIES:
-        raise RidgelineError(
-            f"offload: unknown policy {policy!r}{nearest(policy, POLICIES)} "
-            f"(allowed: {', '.join(POLICIES)})"
-        )
     if policy == "none":
         return ()
     steps = _steps(graph)
@@ -116,7 +113,33 @@ def offloadable(graph: Graph, policy: Policy) -> tuple[str, ...]:
     ]
     if policy == "conv":
         names = [name for name in names if name in _convolved(graph)]
+    elif policy != "all":
+        saved = frozenset[str]().union(*_saved_in(graph, policy).values())
+        names = [name for name in names if name in saved]
     return tuple(sorted(names, key=lambda name: gaps[name]))
+
+
+def check_offload(graph: Graph, policy: str) -> None:
+    """Refuse modules that a whole network has none of: nothing would leave.
+
+    Raises
+    ------
+    RidgelineError
+        If the policy is unknown, or names only modules in which the network saves nothing.
+    """
+    if policy not in POLICIES and not any(map(bool, _saved_in(graph, policy).values())):
+        raise RidgelineError(
+            f"offload: {graph.name} saves nothing in {' or '.join(policy.split(JOINED))}"
+        )
+
+
+def _saved_in(graph: Graph, policy: str) -> dict[str, frozenset[str]]:
+    """Name what each module of a policy saves."""
+    try:
+        modules = parse_offload_modules(policy).split(JOINED)
+    except ValueError as error:
+        raise RidgelineError(f"offload: {error}") from error
+    return {module: read_back(graph, module) for module in modules}
 
 
 def _convolved(graph: Graph) -> set[str]:
@@ -127,7 +150,7 @@ def _convolved(graph: Graph) -> set[str]:
 
 
 def with_offload(
-    graph: Graph, policy: Policy = "all", *, tensors: Sequence[str] | None = None
+    graph: Graph, policy: str = "all", *, tensors: Sequence[str] | None = None
 ) -> Graph:
     """Return the training graph with copies to the host and back.
 

@@ -52,10 +52,21 @@ def with_contention(
     channels
         Whether collectives are kernels that hold multiprocessors (`overlap.contention`).
     """
+    demand = demand_of(timeline, lowered, device, channels=channels)
+    return timeline if demand is None else contended(timeline, demand)
+
+
+def demand_of(
+    timeline: Timeline, lowered: Lowered, device: Device, *, channels: bool
+) -> Demand | None:
+    """Return what tasks ask of what a device has once; None where nothing is sent."""
     program = timeline.program
-    collective = np.flatnonzero(program.kind == program.kind_names.index(COLLECTIVE))
+    names = program.kind_names
+    if COLLECTIVE not in names:
+        return None
+    collective = np.flatnonzero(program.kind == names.index(COLLECTIVE))
     if not len(collective):
-        return timeline
+        return None
     rates = peak_rates(device)
     n_rows, rate = len(program.event_ptr) - 1, rates[device.far_memory]
     devices = [device, *(kind.device for kind in lowered.kinds)]
@@ -87,7 +98,7 @@ def with_contention(
         alone = of_memory[program.cost]
         alone[collective] = False
         used[alone] = 1.0
-    return contended(timeline, Demand(taken, bound, np.minimum(used, 1.0)))
+    return Demand(taken, bound, np.minimum(used, 1.0))
 
 
 def _memory_s(program: Program, devices: Sequence[Device]) -> Floats:

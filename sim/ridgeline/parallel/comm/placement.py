@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
+from ridgeline.network.equal_nodes import EqualNodes
 from ridgeline.network.line_dimensions import lines
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.plan.mesh import Ranks
@@ -56,3 +58,44 @@ class RankPlacement:
         both = np.concatenate((place[None], self.way(node[:, :1], node)))
         of_groups: Ranks = np.moveaxis(both, 1, 0).reshape(len(groups), -1)
         return of_groups
+
+
+def switched_nodes(topology: Topology) -> npt.NDArray[np.bool_]:
+    """Return [nodes] whether one switch joins all devices of a node, by equal links, and no other.
+
+    Then any device is as good as any other for a group inside of the node: the only way of two
+    links between two of them goes through that switch, and it is the shortest.
+    """
+    equal = EqualNodes.of(topology)
+    device = np.zeros(len(topology.node_of), np.bool_)
+    device[topology.devices] = True
+    of_kind = {
+        kind: _is_switched(topology, np.flatnonzero((topology.node_of == node) & device))
+        for kind, node in zip(*np.unique(equal.kind, return_index=True), strict=True)
+    }
+    return np.array([of_kind[kind] for kind in equal.kind.tolist()], np.bool_)
+
+
+def _is_switched(topology: Topology, devices: npt.NDArray[np.int64]) -> bool:
+    hubs = set()
+    ends = (topology.source, topology.target), (topology.target, topology.source)
+    for near, far in ends:
+        own = np.flatnonzero(np.isin(near, devices))
+        vertices, count = np.unique(far[own], return_counts=True)
+        shared = vertices[count > 1]
+        if len(shared) != 1 or np.isin(vertices, devices).any():
+            return False
+        links = own[far[own] == shared[0]]
+        alike = {
+            (
+                topology.link_class[link],
+                float(topology.bandwidth_bytes_per_s[link]),
+                float(topology.latency_s[link]),
+                float(topology.energy_j_per_byte[link]),
+            )
+            for link in links.tolist()
+        }
+        if len(links) != len(devices) or len(alike) != 1:
+            return False
+        hubs.add(int(shared[0]))
+    return len(hubs) == 1

@@ -51,6 +51,7 @@ from ridgeline.parallel.plan.mesh import FAR, NEAR
 from ridgeline.parallel.plan.replicas import counts_of, in_flight, replica_orders
 from ridgeline.parallel.plan.resolved import ResolvedPlan
 from ridgeline.parallel.schedule import PHASES, SCHEDULES, SlotArrays, slot_arrays
+from ridgeline.parallel.schedule.one_f_one_b import further_ahead
 from ridgeline.parallel.sharding.axes import base
 from ridgeline.parallel.sharding.divide import ShardedGraph, roots
 from ridgeline.parallel.sharding.experts import expert_weights
@@ -163,6 +164,8 @@ class StepEmitter:
             return slot_arrays(steady_orders(counts, plan.micro_batches))
         if self.counts:
             return slot_arrays(replica_orders(plan.schedule, self.counts, plan.micro_batches))
+        if plan.ahead:
+            return further_ahead(plan.pipeline, plan.micro_batches, plan.ahead)
         name = plan.schedule if plan.pipeline > 1 or plan.schedule == "gpipe" else "1f1b"
         return SCHEDULES[name].arrays(plan.pipeline, plan.micro_batches, plan.virtual_stages)
 

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from ridgeline import views
 from ridgeline.errors import RidgelineError
 from ridgeline.kernels.cudnn_fp32_conv import Library, workspace_bytes
 from ridgeline.parallel.checkpointing.host_updates import with_host_updates
-from ridgeline.parallel.checkpointing.offload import Policy, copied_bytes, with_offload
+from ridgeline.parallel.checkpointing.offload import check_offload, copied_bytes, with_offload
 from ridgeline.parallel.checkpointing.recompute import Mode, with_recompute
 from ridgeline.parallel.emit.grad_accumulation import copied, lasting, with_gradients
 from ridgeline.parallel.emit.zero import with_sharding
@@ -31,6 +32,8 @@ from ridgeline.workload.liveness import MEMORY_KINDS, MemoryPlan, lifetimes, mem
 from ridgeline.workload.model import Model
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
     from ridgeline.hardware.device import Device
     from ridgeline.parallel.plan.plan import Plan
 
@@ -60,6 +63,10 @@ class StepMemory:
     def kinds(self) -> tuple[str, ...]:
         """Names of the memory kinds, in the order of the columns."""
         return MEMORY_KINDS
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the bytes of each kind while each op runs, into `ax` or a figure of its own."""
+        return views.view("held_memory")(self, ax)  # type: ignore[no-any-return]
 
     @cached_property
     def fullest(self) -> int:
@@ -130,7 +137,7 @@ def memory(
     plan: Plan,
     *,
     recompute: Mode | None = None,
-    offload: Policy | None = None,
+    offload: str | None = None,
     budget_bytes: float | None = None,
     convolutions: Device | None = None,
     library: Library | None = None,
@@ -185,6 +192,7 @@ def memory(
     shared = plan.stack.kernels.sync_batch_norm
     graph = with_shared_images(graph, *plan.grid, shared_statistics=shared).graph
     graph = with_recompute(graph, recompute or plan.recompute, budget_bytes=budget_bytes)
+    check_offload(graph, offload or plan.offload)
     graph = with_offload(graph, offload or plan.offload)
     graph = with_gradients(graph, plan.stack.gradients.main_grads)
     graph = with_sharding(

@@ -19,6 +19,7 @@ from ridgeline import views
 from ridgeline.config import Strict
 from ridgeline.errors import ConfigError, RidgelineError, nearest, said, short
 from ridgeline.parallel.checkpointing.mode_text import RecomputeMode
+from ridgeline.parallel.checkpointing.offload_modules import parse_offload_modules
 from ridgeline.parallel.plan.layers import LayerRule, parse_rules, settled
 from ridgeline.parallel.plan.moved_fields import split_moved
 from ridgeline.parallel.plan.replicas import (
@@ -46,6 +47,10 @@ def _degree(raw: object) -> object:
 def _recomputed(raw: object) -> object:
     """Check a mode of recomputation, or names of modules, which are put in order."""
     return str(RecomputeMode.parse(raw, RECOMPUTE_MODES)) if isinstance(raw, str) else raw
+
+
+def _offloaded(policy: str) -> str:
+    return policy if policy in ("none", "all", "conv") else parse_offload_modules(policy)
 
 
 def _state_format(name: str | None) -> str | None:
@@ -160,9 +165,10 @@ class Plan(Strict):
     block (``full:N``), the first N of each stage (``block:N``), stretches of N (``uniform:N``);
     or what costs least where blocks keep a share of the activations, or some bytes of them
     (``budget:0.4``, ``budget:8 GB``)."""
-    offload: Literal["none", "all", "conv"] = "none"
-    """Which activations wait in the host's memory for the backward pass: all that it reads, or
-    those that convolutions read (vDNN)."""
+    offload: Annotated[str, AfterValidator(_offloaded)] = "none"
+    """Which activations wait in the host's memory for the backward pass: all that it reads, those
+    that convolutions read (vDNN), or what modules of every layer save, joined by +
+    (`parallel.checkpointing.offload_modules`)."""
     layers: Annotated[str, BeforeValidator(_rules)] = ""
     """Layers that the data x tensor devices divide otherwise than the rest, as
     ``PATTERN:tensor=N;...`` (`parallel.plan.layers`): N devices share the features of these
@@ -265,7 +271,8 @@ class Plan(Strict):
 
 def _explained(error: ValidationError) -> ConfigError:
     """Say the first mistake in the words of a user."""
-    problem, *further = error.errors()
+    unknown_first = sorted(error.errors(), key=lambda one: one["type"] != "extra_forbidden")
+    problem, *further = unknown_first  # a mistyped name often causes a missing one
     name = ".".join(["plan", *(str(part) for part in problem["loc"])])
     if problem["loc"][1:] == ("bool",):  # or one of some words, which is the next mistake
         words = ["true", "false", *further[0]["ctx"]["expected"].split("'")[1::2]]

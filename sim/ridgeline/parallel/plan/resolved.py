@@ -24,7 +24,7 @@ ALTERNATING = ("1f1b", "interleaved")
 NEUTRAL = Stack(name="neutral", description="defaults of the schema: no cost of a program")
 NOISE = ("device_speed_std", "sequence_length_std", "expert_load_factor")
 """Fields of a plan as it is run that a machine and a network say."""
-_OWN = frozenset({*NOISE, "stack", "decided", "notes"})
+_OWN = frozenset({*NOISE, "stack", "decided", "notes", "ahead"})
 
 
 class ResolvedPlan(Plan):
@@ -40,6 +40,9 @@ class ResolvedPlan(Plan):
     length: replicas wait for the one that has the most (`parallel.comm.stragglers`)."""
     expert_load_factor: float = Field(default=1.0, ge=1.0, le=1024.0, allow_inf_nan=False)
     """Tokens of the fullest expert of a mixture, over the mean of all experts."""
+    ahead: int = Field(default=0, ge=0)
+    """Of a part of a network: further micro-batches that its stages have under way, since parts
+    behind it do not give gradients back before (`study.parts`)."""
     decided: tuple[tuple[str, str], ...] = ()
     """Field and stack of every field of the plan that a stack decided."""
     notes: tuple[str, ...] = ()

@@ -10,6 +10,15 @@ def warm_ups(stages: int, micro_batches: int) -> list[int]:
     return [min(stages - 1 - stage, micro_batches) for stage in range(stages)]
 
 
+def further_ahead(stages: int, micro_batches: int, ahead: int) -> SlotArrays:
+    """Return the order of stages that do so many more forwards before their pairs.
+
+    They are the first ones of a longer pipeline, whose other stages have plans of their own.
+    """
+    counts = [min(count + ahead, micro_batches) for count in warm_ups(stages, micro_batches + 1)]
+    return one_forward_one_backward(range(micro_batches), 0, 0, counts)
+
+
 def in_flight(stage: int, stages: int, micro_batches: int, chunks: int) -> int:
     """As many as there are stages from this one on."""
     return min(stages - stage, micro_batches)

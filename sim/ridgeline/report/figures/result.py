@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.report.figures.bars import energy, time
 from ridgeline.report.figures.effects import sobol, tornado, utilisation
+from ridgeline.report.figures.embedded import DESCRIPTION, description, of_result, set_origin
 from ridgeline.report.figures.links import topology
 from ridgeline.report.figures.pipeline import pipeline
 from ridgeline.report.figures.roofline import roofline
@@ -61,13 +62,17 @@ def draw(kind: str, result: Result, ax: Axes | None = None, look: str | None = N
             f"there is no figure {kind!r}{nearest(kind, known)} (there are: {', '.join(known)})"
         )
     with theme(look):
-        return drawn(result, ax)
+        made = drawn(result, ax)
+    if ax is None:
+        set_origin(made, of_result(result, kind))
+    return made
 
 
 def save(drawn: Axes | Figure, path: str | Path) -> None:
     """Write a figure, or the figure that axes belong to, as PNG, SVG or PDF, by the suffix.
 
-    Equal figures make equal bytes: no time and no version of a library is written.
+    Equal figures make equal bytes: no time and no version of a library is written. The file has a
+    record of what it shows (`embedded`).
 
     Raises
     ------
@@ -82,8 +87,9 @@ def save(drawn: Axes | Figure, path: str | Path) -> None:
         )
     figure = drawn.get_figure(root=True)
     assert figure is not None  # axes that were removed from their figure
+    metadata = {**METADATA[suffix], DESCRIPTION[suffix]: description(figure)}
     with replacing(path) as temporary, saving():
-        figure.savefig(temporary, dpi=_dpi(figure), metadata=METADATA[suffix], format=suffix[1:])
+        figure.savefig(temporary, dpi=_dpi(figure), metadata=metadata, format=suffix[1:])
 
 
 def _dpi(figure: Figure) -> int:

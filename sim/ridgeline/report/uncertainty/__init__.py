@@ -9,7 +9,7 @@ result has the same interval, to the byte.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,7 +31,7 @@ from ridgeline.report.uncertainty.distributions import (
     spread,
 )
 from ridgeline.report.uncertainty.ground import ground_of, of_step
-from ridgeline.workload.graph import Op
+from ridgeline.workload.graph import Conv, Op
 
 if TYPE_CHECKING:
     from ridgeline.report.result import Result
@@ -97,12 +97,26 @@ class Samples:
         return float(np.std(np.log(self.step_time_s)))
 
 
-def sample(result: Result, seed: int = SEED) -> Samples:
-    """Draw the machine's parameters, and replay the step with each draw."""
+def samples_of(result: Result) -> int:
+    """Return how many draws of a step are replayed: fewer of one with many tasks."""
+    return SAMPLES if result.details.timeline.program.n_tasks <= _MANY_TASKS else FEW_SAMPLES
+
+
+def sample(result: Result, seed: int = SEED, draws: ParameterDraws | None = None) -> Samples:
+    """Draw the machine's parameters, and replay the step with each draw.
+
+    Parameters
+    ----------
+    draws
+        Draws that another step shares (`paired`); by default its own.
+    """
     details = result.details
     timeline = details.timeline
-    n = SAMPLES if timeline.program.n_tasks <= _MANY_TASKS else FEW_SAMPLES
-    draws = _Draws(np.random.Generator(np.random.PCG64([seed, 0])), n)
+    if draws is None:
+        generator = np.random.Generator(np.random.PCG64([seed, 0]))
+        draws = ParameterDraws(generator, samples_of(result))
+    n = draws.n
+    device = details.cluster.device
     ratios = _ratios(result, draws)
     played_s = timeline.makespan_s
     # Input that is waited for is on top of what was played.
@@ -112,9 +126,10 @@ def sample(result: Result, seed: int = SEED) -> Samples:
         if component == "static":
             idle = spread("idle power", _known(details.cluster.device.idle_power.basis))
             share = step_time_s / result.step_time_s
-            energy += joules * share * draws.whole("static", idle)
+            energy += joules * share * draws.whole("static", idle, device.name)
         elif component != "total":
-            energy += joules * draws.whole(component, spread("energy of events", "own"))
+            events = spread("energy of events", "own")
+            energy += joules * draws.whole(component, events, device.prices.name)
     return Samples(
         _around(result.step_time_s, step_time_s), _around(result.energy_j["total"], energy)
     )
@@ -130,25 +145,29 @@ def _around(predicted: float, drawn: Floats) -> Floats:
         return np.asarray(drawn * (predicted / np.median(drawn)))
 
 
-class _Draws:
-    """Factors around 1, the same for the same name in one sample."""
+class ParameterDraws:
+    """Factors around 1, the same for the same name in one sample.
+
+    `whole` and `own` are also told whose parameter it is, by which `paired.SharedDraws` knows what
+    two steps have in common.
+    """
 
     def __init__(self, rng: np.random.Generator, n: int) -> None:
         self._rng, self.n = rng, n
         self._drawn: dict[str, Floats] = {}
 
-    def whole(self, name: str, sd: float) -> Floats:
+    def whole(self, name: str, sd: float, whose: str) -> Floats:
         """Return the factor of a parameter that much depends on."""
         if name not in self._drawn:
             self._drawn[name] = self._rng.standard_normal(self.n)
         return np.exp(sd * self._drawn[name])
 
-    def own(self, sd: float) -> Floats:
-        """Return a factor that belongs to one cost row alone."""
+    def own(self, sd: float, whose: str, like: str = "") -> Floats:
+        """Return a factor that belongs to one cost row alone; `like`: at any batch."""
         return np.exp(sd * self._rng.standard_normal(self.n))
 
 
-def _ratios(result: Result, draws: _Draws) -> Floats:
+def _ratios(result: Result, draws: ParameterDraws) -> Floats:
     """Return [C, S] how much longer each cost row takes in each sample than it was played."""
     details = result.details
     lowered, device, program = details.lowered, details.cluster.device, details.timeline.program
@@ -158,17 +177,18 @@ def _ratios(result: Result, draws: _Draws) -> Floats:
     issued = set(np.unique(program.cost[program.kind == issue]).tolist())
     for row in range(len(ratios)):
         if row in issued:
-            ratios[row] = draws.whole("issue", spread("issue", "other"))
+            software = details.plan.stack.name
+            ratios[row] = draws.whole("issue", spread("issue", "other"), software)
         elif row not in lowered.cost_of_row:
-            links = draws.whole("links", spread("links", "own"))
-            ratios[row] = links * draws.own(spread("collectives", "own"))
+            links = draws.whole("links", spread("links", "own"), details.cluster.name)
+            ratios[row] = links * draws.own(spread("collectives", "own"), "")
         else:
             cost = lowered.cost_of_row[row]
             ratios[row] = _op_ratio(cost, op_of.get(id(cost)), device, draws)
     return ratios
 
 
-def _op_ratio(cost: OpCost, op: Op | None, device: Device, draws: _Draws) -> Floats | float:
+def _op_ratio(cost: OpCost, op: Op | None, device: Device, draws: ParameterDraws) -> Floats | float:
     played_s = cost.time_s(device)
     if played_s == 0:
         return 1.0
@@ -180,23 +200,28 @@ def _op_ratio(cost: OpCost, op: Op | None, device: Device, draws: _Draws) -> Flo
         bandwidth = level_bandwidth(device, level)
         if bandwidth is not None:
             basis = _known(device.memory[level].achievable.basis)
-            factor = draws.whole(f"memory {level}", spread("bandwidth", basis))
+            factor = draws.whole(f"memory {level}", spread("bandwidth", basis), device.name)
             longest = np.maximum(longest, work / bandwidth * factor)
     launch = spread("launch", _known(device.launch_latency.basis))
-    ratio: Floats = (cost.latency_s * draws.whole("launch", launch) + longest) / played_s
+    latency_s = cost.latency_s * draws.whole("launch", launch, device.name)
+    ratio: Floats = (latency_s + longest) / played_s
     return ratio
 
 
-def _arithmetic(op: Op, engine_format: str, device: Device, draws: _Draws) -> Floats | float:
+def _arithmetic(
+    op: Op, engine_format: str, device: Device, draws: ParameterDraws
+) -> Floats | float:
     """Return how much longer the arithmetic of a contraction may take."""
     engine, _, format_ = engine_format.rpartition(".")
     row = achievable_share(op, device, engine, format_)
     if row is None:  # counted by cycle, or priced at the peak, whose error nobody measured
         return 1.0
     origin, relation = relation_of(device, row)
-    whole = draws.whole(f"share of {row.op}", spread(row.op, relation))
+    whole = draws.whole(f"share of {row.op}", spread(row.op, relation), origin)
     key = class_key(row.format, row.op, row.pass_, row.filter)
-    return whole * draws.own(scatter(origin, key))
+    loops = op.loops
+    like = f"{origin} {key} {replace(loops, batch=1)}" if isinstance(loops, Conv) else ""
+    return whole * draws.own(scatter(origin, key), f"{origin} {key} {loops}", like)
 
 
 def class_key(format_: str, op: str, pass_: str | None, filter_: str | None) -> ClassKey:

@@ -94,7 +94,7 @@ def _energy(one: Fitted) -> str:
 
 def _reference(name: str, kind: str) -> str:
     """Return how a file names its base: a path counts from the file that says it."""
-    return name if name in catalog.names(kind) else str(Path(name).resolve())
+    return str(Path(name).resolve()) if catalog.is_path(name) else catalog.resolve(name, kind)
 
 
 def _value(fit: TableFit, one: Fitted, sources: Sources, unit: str) -> dict[str, Any]:

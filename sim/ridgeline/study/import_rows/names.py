@@ -1,4 +1,8 @@
-"""Names in tables, as people write them, to names in the catalogue (``names.yaml``)."""
+"""Names in tables, as people write them, to names in the catalogue.
+
+Beside the ``aliases`` of the catalogue, ``names.yaml`` says what tables mean by names that leave
+the variant open, and by those of machines where a device is due.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from typing import Literal
 from ridgeline import catalog
 from ridgeline.errors import nearest
 from ridgeline.hardware.load import load_device
+from ridgeline.spelling import Spellings
 from ridgeline.study.import_rows.rules import section
 
 Kind = Literal["devices", "models", "precisions"]
@@ -31,9 +36,7 @@ def find_name(kind: Kind, *names: str) -> str | None:
 
     Case, punctuation, vendors and the order of words do not matter.
     """
-    known = _names()[kind]
-    keys = (key for name in names for key in (_words(name), _plain(name)))
-    return next((known[key] for key in keys if key in known), None)
+    return _names()[kind].find(*(_SLICE.sub(r"\1", name.lower()) for name in names))
 
 
 def device_in(text: str) -> str | None:
@@ -111,35 +114,22 @@ def near(kind: Kind, name: str) -> str:
 
 @cache
 def _spelled(kind: Kind) -> tuple[str, ...]:
-    return (*section(kind), *(alias for names in section(kind).values() for alias in names))
-
-
-def _plain(name: str) -> str:
-    """Leave out case, punctuation but that of decimals, and what vendors put before names."""
-    return re.sub(r"(?<!\d)\.|\.(?!\d)|[^a-z0-9.]", "", _without_vendor(name))
-
-
-def _words(name: str) -> str:
-    """Put the words of a name in order."""
-    return " ".join(sorted(re.findall(r"[a-z0-9]+", _without_vendor(name))))
-
-
-def _without_vendor(name: str) -> str:
-    text = re.sub(r"\b(nvidia|tesla|geforce|quadro|amd|instinct|google|cloud)\b", "", name.lower())
-    return _SLICE.sub(r"\1", text)
+    if kind == "precisions":
+        return (*section(kind), *(alias for of in section(kind).values() for alias in of))
+    called = [*catalog.aliases(kind).values(), *section(kind).values()]
+    return (*catalog.names(kind), *(alias for of in called for alias in of))
 
 
 @cache
-def _names() -> Mapping[str, Mapping[str, str]]:
-    known: dict[str, dict[str, str]] = {}
+def _names() -> Mapping[str, Spellings]:
+    known = {}
     for kind in ("devices", "models", "precisions"):
-        pairs = [(alias, name) for name, aliases in section(kind).items() for alias in aliases]
+        pairs: list[tuple[str, str]] = []
+        if kind != "precisions":
+            others = catalog.aliases(kind).items()
+            pairs += [(alias, name) for name, of in others for alias in of]
+        pairs += [(alias, name) for name, of in section(kind).items() for alias in of]
         if kind != "precisions":
             pairs += [(name, name) for name in catalog.names(kind)]
-        without_points: dict[str, set[str]] = {}
-        for alias, name in pairs:
-            without_points.setdefault(_plain(alias).replace(".", ""), set()).add(name)
-        known[kind] = {key: min(meant) for key, meant in without_points.items() if len(meant) == 1}
-        known[kind] |= {_words(alias): name for alias, name in pairs}
-        known[kind] |= {_plain(alias): name for alias, name in pairs}
+        known[kind] = Spellings((_SLICE.sub(r"\1", called.lower()), name) for called, name in pairs)
     return known

@@ -127,18 +127,7 @@ def _step(of: OfJob) -> SimulatedStep:
 
 def _cluster_of(setting: _Setting, number: int) -> Cluster:
     """Return the cluster as a job sees it: its ranks are on the devices that it has."""
-    cluster, ranks = setting.sound, setting.places[number]
-    if not cluster.is_mixed:
-        return cluster
-    every = cluster.devices_of(max(ranks) + 1)
-    devices = tuple(every[rank] for rank in ranks)
-    nodes = cluster.nodes_of(ranks[0] + 1)[-1]
-    fields = {
-        "nodes": nodes.model_copy(update={"devices": devices[0]}),
-        "groups": (),
-        "drawn_devices": devices if any(one != devices[0] for one in devices) else (),
-    }
-    return cluster.model_copy(update=fields)
+    return setting.sound.seen_from(setting.places[number])
 
 
 def passed(of: OfJob) -> Passed:

@@ -44,7 +44,17 @@ _SOFT = {
 _MASKS = ("window", "chunk", "full_every", "sinks", "router_bias", "expert_bias")
 """Fields of parts that launch files do not say: those of the network that is found hold."""
 _NAMELESS = {
-    *("kind", "name", "family", "title", "citation", "dataset", "published", "optimizer"),
+    *(
+        "kind",
+        "name",
+        "aliases",
+        "family",
+        "title",
+        "citation",
+        "dataset",
+        "published",
+        "optimizer",
+    ),
     "precision",
 }
 

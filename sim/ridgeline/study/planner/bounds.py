@@ -14,7 +14,7 @@ K stages: ``T >= W / (1 - (1 - 1/M)**K)``, with equality where each takes 1 - 1/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import pairwise
@@ -58,6 +58,7 @@ from ridgeline.study.planner.plan_class import (
     WEIGHT_GRADIENT,
     Floats,
     Ints,
+    PlacedOps,
     PlanClass,
 )
 
@@ -116,8 +117,9 @@ def totals_of_more(work: Floats, waited: Floats) -> Floats:
 
 @kernel
 def screen(  # type: ignore[no-untyped-def]
-    group, known, micro_batches, stages, data, expert, sharding, drains, splits, spread, byte_s, out
-):
+    group, known, micro_batches, stages, data, expert, sharding, drains, splits, spread, longer,
+    byte_s, out
+):  # fmt: skip
     """Write the bounds of all plans into out [P, 3]: seconds, joules without idle power, bytes.
 
     Parameters
@@ -132,6 +134,8 @@ def screen(  # type: ignore[no-untyped-def]
         [P] whether gradients of weights wait.
     spread
         [P] sum over stages of one over the micro-batches in flight (`in_flight`).
+    longer
+        [P] how much longer the mean stage takes for the place of its groups (`stretched`).
     byte_s
         [P] least seconds a byte of a collective between replicas (`CommBounds.crossing_byte_s`).
     """
@@ -140,7 +144,7 @@ def screen(  # type: ignore[no-untyped-def]
         m, k, d, s = micro_batches[i], stages[i], data[i], sharding[i]
         whole = t[0] + t[1] + t[2]
         added = t[3] * (m - 1) if s < 2 else 0.0
-        time_s = max((m * whole + added) / k, m * t[6])
+        time_s = max((m * whole + added) / k, m * whole * longer[i] / k, m * t[6])
         if k > 1 and drains[i]:
             # the path leaves out what does not wait; every stage has at most that much more
             time_s = max(time_s, t[5] / (1.0 - (1.0 - 1.0 / m) ** k))
@@ -216,10 +220,38 @@ class Sends(Protocol):
         Where every rank is simulated.
         """
 
+    def kinds(self, placed: PlacedOps) -> Ints | None:
+        """Return [K] of which kind the groups of a stage are that are waited for; None: of any."""
 
-TimeOf = Callable[[str, str, float], float]
-"""Least seconds of a collective, by its name, along which dimension it goes, and its bytes: between
-all data-parallel ranks ("data"), or between those that have the same experts ("beyond")."""
+
+TimeOf = Callable[[str, str, int, float], float]
+"""Least seconds of a collective, by its name, along which dimension it goes, its stage and bytes:
+between all data-parallel ranks ("data"), or those that have the same experts ("beyond")."""
+
+
+def stretched(whole_s: float, placed: Sequence[PlacedOps], kinds: Sequence[Ints]) -> float:
+    """Return how much longer the mean stage takes than where all groups are fastest, at least.
+
+    Stage s does c_s of other work, and of the collectives d what takes a_ds in the fastest groups
+    and f_ds times that in its own. For any F_d, with w_s = max(1, F_d / f_ds over all d) the least
+    time t of the fullest stage has ``t sum(w_s) >= sum(w_s (c_s + sum(f_ds a_ds))) >= sum(c_s) +
+    sum(F_d a_ds)``, however the work is divided over the stages.
+
+    Parameters
+    ----------
+    whole_s
+        Seconds of a micro-batch, the collectives in the fastest groups.
+    kinds
+        [K] of the groups of each stage (`PlacedOps.ratio`), for each of `placed`.
+    """
+    factors = np.array([one.ratio[of] for one, of in zip(placed, kinds, strict=True)])
+    sums = np.array([one.least_s for one in placed])
+    longest = 1.0
+    for most in np.quantile(factors, (0.25, 0.5, 0.75, 1.0), axis=1, method="lower"):
+        weights = np.maximum(1.0, (most[:, None] / factors).max(axis=0))
+        more_s = float(((most - 1.0) * sums).sum())
+        longest = max(longest, (whole_s + more_s) / weights.mean() / whole_s)
+    return longest
 
 
 class _Rows(NamedTuple):
@@ -260,6 +292,8 @@ class Timed:
         what came in parts.
     sends
         What messages take.
+    kinds
+        [K] of the groups of each stage, for each of `PlanClass.placed`; (): any may be waited for.
     """
 
     group: PlanClass
@@ -273,8 +307,10 @@ class Timed:
     sent_s: Floats
     gather_s: Floats
     sends: Sends
+    kinds: tuple[Ints, ...] = ()
     _plain: dict[tuple[int, bool], _Rows] = field(default_factory=dict)
     _alone_s: dict[tuple[int, bool, bool], float] = field(default_factory=dict)
+    _placed: dict[int, Floats] = field(default_factory=dict)
 
     @property
     def splits(self) -> bool:
@@ -374,7 +410,7 @@ class Timed:
 
     def _moved(
         self, direction: int, kind: int, wanted: npt.NDArray[np.bool_], least: float,
-        time_of: Callable[[str, float], float],
+        time_of: Callable[[str, int, float], float],
     ) -> _Moved:  # fmt: skip
         """Put weights that are read, or gradients that are made, into buckets."""
         p = self.group.played[direction]
@@ -385,8 +421,10 @@ class Timed:
         )  # fmt: skip
         some, seconds = np.flatnonzero(total), np.zeros(len(total))
         beyond = p.shared[some] * int(wanted[1])
-        for e, own, size in zip(some.tolist(), beyond.tolist(), total[some].tolist(), strict=True):
-            seconds[e] = time_of("beyond" if own else "data", size)
+        stages = self.part[p.unit[some]] % self.stages
+        columns = some, beyond, stages, total[some]
+        for e, own, stage, size in zip(*(one.tolist() for one in columns), strict=True):
+            seconds[e] = time_of("beyond" if own else "data", stage, size)
         return _Moved(first, after, ends, seconds)
 
     def _behind(self, direction: int, sums: _Moved) -> _Moved:
@@ -398,6 +436,19 @@ class Timed:
         np.maximum.at(last, of, made)
         np.add.at(seconds, last[of], sums.seconds[made])
         return sums._replace(seconds=seconds)
+
+    def _values(self, direction: int) -> Floats:
+        """Return [E] seconds and bytes of a direction, the collectives in the groups of a stage."""
+        p = self.group.played[direction]
+        if not self.kinds:
+            return p.value
+        if direction not in self._placed:
+            runs, value = np.flatnonzero(p.op >= 0), p.value.copy()
+            stage, op = self.part[p.unit[runs]] % self.stages, p.op[runs]
+            for one, of in zip(self.group.placed, self.kinds, strict=True):
+                value[runs] += one.more_s[of[stage], op]
+            self._placed[direction] = value
+        return self._placed[direction]
 
     def _rows(
         self, direction: int, shares: RankShares | None = None, *, later: bool = False,
@@ -419,7 +470,8 @@ class Timed:
         if shares is not None:
             blocks[0] = not shares.gathers_beside
         rows(
-            p.kind, p.unit, p.value, p.added_s, p.shared, self.part, later, self.first[direction],
+            p.kind, p.unit, self._values(direction), p.added_s, p.shared, self.part, later,
+            self.first[direction],
             self.marks[direction], gathers, blocks, *read,
             nothing if sums is None else sums.seconds, *found,
         )  # fmt: skip
@@ -463,7 +515,10 @@ def timed(group: PlanClass, name: str, stages: int, chunks: int, sends: Sends, c
             if source != target:
                 late_s, byte_s = sends.message(source, target)
                 sent_s[back, k] = late_s + byte_s * (own + alike / (1 if whole else group.tensor))
-    return Timed(group, name, stages, chunks, part, first, of, marks, sent_s, gather_s, sends)
+    kinds = [kind for one in group.placed if (kind := sends.kinds(one)) is not None]
+    return Timed(
+        group, name, stages, chunks, part, first, of, marks, sent_s, gather_s, sends, tuple(kinds)
+    )
 
 
 @dataclass(frozen=True)

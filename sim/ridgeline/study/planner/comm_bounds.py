@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from functools import cached_property
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from ridgeline.errors import RidgelineError
 from ridgeline.network.routing import routes
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.comm.comm_cost import Wires
-from ridgeline.parallel.comm.symmetry import symmetry_of
+from ridgeline.parallel.comm.placement import switched_nodes
+from ridgeline.parallel.comm.symmetry import MOST_DEVICES, symmetry_of
 from ridgeline.parallel.memory.communicators import runtime_bytes
 from ridgeline.parallel.pace import pace_of, replicas_of, room_of
 from ridgeline.parallel.partition.overheads import Replicas
@@ -20,9 +22,28 @@ from ridgeline.parallel.plan.mesh import Mesh
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.schedule import SCHEDULES
 from ridgeline.software.stack import Stack
-from ridgeline.study.planner.plan_class import Floats, Ints
+from ridgeline.study.planner.plan_class import Bools, Floats, Ints
 
 _FEW = 256
+Number = TypeVar("Number", int, Ints)
+
+
+class GroupKinds(NamedTuple):
+    """Groups of ranks by how they lie in their nodes.
+
+    Attributes
+    ----------
+    of
+        [G] kind of every group.
+    first
+        A group [n] of every kind.
+    parted
+        [G] ranks of a group over the fewest that it has on one of its nodes; 1: it has one node.
+    """
+
+    of: Ints
+    first: list[Ints]
+    parted: Floats
 
 
 class CommBounds:
@@ -41,7 +62,8 @@ class CommBounds:
         self.unlike, self.sizes = unlike, sizes
         self._times: dict[tuple[str, int, int, float, bool], float] = {}
         self._alike: dict[tuple[object, ...], bool] = {}
-        self._groups: dict[tuple[int, int], list[Ints]] = {}
+        self._groups: dict[tuple[int, int], GroupKinds] = {}
+        self._columns: dict[tuple[object, ...], int] = {}
         self._passed: dict[tuple[int, int, int], Ints] = {}
         self._messages: dict[tuple[int, ...], tuple[float, float]] = {}
         self._replicas: dict[tuple[object, ...], Replicas | None] = {}
@@ -69,8 +91,39 @@ class CommBounds:
 
     def _unlike(self, groups: Ints) -> Ints:
         """Return one of the groups [G, n] of each way in which they lie."""
-        unlike: Ints = np.unique(self.wires.lying.how(groups), axis=0, return_index=True)[1]
+        unlike: Ints = np.unique(self._how(groups), axis=0, return_index=True)[1]
         return unlike
+
+    def _how(self, groups: Ints) -> Ints:
+        """Return [G, ...] how groups [G, n] lie, on which kinds of nodes.
+
+        Devices that one switch joins are interchangeable for a group inside of their node.
+        """
+        node, how = self.wires.node[groups], self.wires.lying.how(groups)
+        switched = self._switched[node[:, 0]] & (node == node[:, :1]).all(axis=1)
+        how = np.where(switched[:, None], -1, how)
+        return np.concatenate((how, self._kind_of_node[node]), axis=1)
+
+    @cached_property
+    def _kind_of_node(self) -> Ints:
+        """[nodes] equal where nodes have equal constants, links inside and links to others."""
+        topology = self.topology
+        node = topology.node_of.astype(np.int64)
+        ends = node[topology.source], node[topology.target]
+        n_nodes, rate = int(node.max(initial=0)) + 1, topology.bandwidth_bytes_per_s
+        columns: list[Floats] = [np.array(topology.kind_of_node or np.zeros(n_nodes), np.float64)]
+        for of in ends[0] == ends[1], ends[0] != ends[1]:
+            mine = of & (ends[0] >= 0)
+            at = ends[0][mine]
+            columns += [
+                np.bincount(at, size[mine], n_nodes).astype(np.float64) for size in (rate, rate**2)
+            ]
+        found: Ints = np.unique(np.stack(columns), axis=1, return_inverse=True)[1].ravel()
+        return found
+
+    @cached_property
+    def _switched(self) -> Bools:
+        return switched_nodes(self.topology)
 
     def _together_s(self, op: str, data: int, tensor: int, size_bytes: float) -> list[float]:
         """Return seconds of a collective of all groups at once.
@@ -113,6 +166,12 @@ class CommBounds:
             self._times[known] = min(each, default=0.0)
         return self._times[known]
 
+    def rank_s(self, op: str, ranks: int, apart: int, size_bytes: float, rank: int) -> float:
+        """Return what a collective takes of the group that a rank belongs to, alone."""
+        kinds = self.kinds(ranks, apart)
+        group = kinds.first[int(kinds.of[_group_of(rank, ranks, apart)])]
+        return self.wires.time_s(op, group, size_bytes)
+
     def folds(self, plan: Plan) -> bool:
         """Whether all ranks of a stage are equivalent, so that all groups are at it at once.
 
@@ -135,11 +194,55 @@ class CommBounds:
 
         Where links inside a node differ, or groups begin inside one, any may be the fastest.
         """
+        return self.kinds(members, apart).first
+
+    def kinds(self, members: int, apart: int) -> GroupKinds:
+        """Return all groups of so many ranks so far apart, by how they lie in their nodes."""
         if (members, apart) not in self._groups:
             starts = np.arange(self.devices).reshape(-1, members, apart)[:, 0]
             groups = starts.reshape(-1, 1) + np.arange(members) * apart
-            self._groups[members, apart] = list(groups[self._unlike(groups)])
+            how = self._how(groups)
+            _, first, of = np.unique(how, axis=0, return_index=True, return_inverse=True)
+            node = self.wires.node[groups]
+            parted = np.ones(len(groups))
+            for g in np.flatnonzero((node != node[:, :1]).any(axis=1)).tolist():
+                parted[g] = members / np.unique(node[g], return_counts=True)[1].min()
+            self._groups[members, apart] = GroupKinds(of.ravel(), list(groups[first]), parted)
         return self._groups[members, apart]
+
+    def column(
+        self, stages: int, inside: tuple[tuple[int, int], ...], across: tuple[tuple[int, int], ...]
+    ) -> int | None:
+        """Return a place of the stages of a pipeline whose ranks are likely to be waited for.
+
+        A step takes no less than what the ranks of one place of all stages do, each with the groups
+        that it belongs to. Any place bounds it; this one is of the groups that have fewest ranks on
+        one of their nodes. None: groups that stand for others may be any (`symmetry.MOST_DEVICES`).
+
+        Parameters
+        ----------
+        inside, across
+            Ranks, and how far they are apart, of groups that share samples, and of replicas, which
+            count where those all lie alike.
+        """
+        if self.devices > MOST_DEVICES:
+            return None
+        known = (stages, inside, across)
+        if known not in self._columns:
+            ranks = np.arange(self.devices)
+            score = np.zeros(self.devices // stages)
+            for members, apart in inside or across:
+                parted = self.kinds(members, apart).parted[_group_of(ranks, members, apart)]
+                of_stages = parted.reshape(stages, -1)
+                score += of_stages.max(axis=0) + 1e-3 * of_stages.mean(axis=0)
+            self._columns[known] = int(score.argmax())
+        return self._columns[known]
+
+    def of_stages(self, members: int, apart: int, stages: int, column: int) -> Ints:
+        """Return [K] which kind the groups are that the ranks of a place of all stages are in."""
+        ranks = np.arange(stages) * (self.devices // stages) + column
+        of: Ints = self.kinds(members, apart).of[_group_of(ranks, members, apart)]
+        return of
 
     def _alone_s(self, op: str, ranks: int, apart: int, size_bytes: float) -> list[float]:
         return [self.wires.time_s(op, group, size_bytes) for group in self.alike(ranks, apart)]
@@ -199,3 +302,8 @@ class CommBounds:
         return [
             self.wires.message_s(pairs, k, together=folded) for k in self._unlike(pairs).tolist()
         ]
+
+
+def _group_of(rank: Number, members: int, apart: int) -> Number:
+    """Return the number of the group of `kinds` that a rank belongs to."""
+    return rank // (members * apart) * apart + rank % apart

@@ -42,6 +42,8 @@ class ScheduleTrace(NamedTuple):
         [E] seconds of an op that runs; bytes of a weight that is read, or of a gradient.
     added_s
         [E] seconds more for adding gradients to those of earlier micro-batches.
+    op
+        [E] the op that runs, by its place in the graph that tells of the network; -1: none does.
     shared
         [E] 1: a weight, or gradient, of experts that ranks share.
     tied
@@ -59,6 +61,7 @@ class ScheduleTrace(NamedTuple):
     unit: Ints
     value: Floats
     added_s: Floats
+    op: Ints
     shared: Ints
     tied: Ints
     reader: Ints
@@ -209,7 +212,7 @@ def _direction(
     parts: dict[str, _Part],
 ) -> ScheduleTrace:
     graph = told.graph
-    rows: list[tuple[float, ...]] = []  # kind, unit, value, added, shared, tied
+    rows: list[tuple[float, ...]] = []  # kind, unit, value, added, op, shared, tied
     event_of: dict[int, int] = {}
     read: set[tuple[str, int]] = set()
     for i in ops:
@@ -218,13 +221,13 @@ def _direction(
             if graph.tensors[name].role in _WEIGHTS and (name, home) not in read:
                 read.add((name, home))
                 of_experts, tied = name in taken.experts, several.get(name, -1)
-                rows.append((READ, home, graph.tensors[name].bytes, 0.0, of_experts, tied))
+                rows.append((READ, home, graph.tensors[name].bytes, 0.0, -1, of_experts, tied))
         event_of[i] = len(rows)
-        rows.append((RUN, home, taken.seconds[i], taken.added_s[i], 0, -1))
+        rows.append((RUN, home, taken.seconds[i], taken.added_s[i], i, 0, -1))
         for name in sorted(parts.keys() & set(op.outputs)):
             size = graph.tensors[name].bytes
-            rows.append((MADE, home, size, 0.0, parts[name].of_experts, parts[name].tied))
-    columns = np.array(rows, np.float64).reshape(-1, 6).T
+            rows.append((MADE, home, size, 0.0, -1, parts[name].of_experts, parts[name].tied))
+    columns = np.array(rows, np.float64).reshape(-1, 7).T
     home = columns[1].astype(np.int64)
     every, unit = _whole(told, home, columns[0], reverse=direction != FORWARD)
     links, source = _linked(
@@ -237,10 +240,10 @@ def _direction(
     some = np.flatnonzero(source >= 0)
     reader[some] = order[first[some] + at_reader[some]]
     maker[some] = order[first[source[some]] + at_maker[some]]
-    kind, _, value, added_s, shared, tied = columns[:, every]
-    of_experts, several_have = (one.astype(np.int64) for one in (shared, tied))
+    kind, _, value, added_s, op_of, shared, tied = columns[:, every]
+    op_of, of_experts, several_have = (one.astype(np.int64) for one in (op_of, shared, tied))
     return ScheduleTrace(
-        kind.astype(np.int64), unit, value, added_s, of_experts, several_have, reader, maker,
+        kind.astype(np.int64), unit, value, added_s, op_of, of_experts, several_have, reader, maker,
         source, np.ascontiguousarray(links[:, 3:]),
     )  # fmt: skip
 

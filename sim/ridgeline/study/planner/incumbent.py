@@ -9,6 +9,7 @@ families again.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from ridgeline.study.planner.searcher import Searcher
 from ridgeline.study.planner.worker import NodeExpander
 
 _SEEDS, _MOST_FAMILIES, _MOST_PLANS, _MOST_BOUNDED = 4, 12, 64, 6
+_MOST_FULL = 3  # plans of a seed that are played and do not fit after all
 
 
 class Candidate(NamedTuple):
@@ -59,19 +61,25 @@ class IncumbentSearch:
         tried: dict[GroupKey, Candidate | None] = {}
         at: GroupKey | None = None
         for seed in self._seeds():
-            tried[seed] = found = self._best_of(seed)
-            if found is not None and found.value < best():
+            for found in itertools.islice(self._fitting(seed), _MOST_FULL):
+                tried.setdefault(seed, found)
+                if found.value >= best():
+                    break
+                before = best()
                 yield found.number, found.bound_s
-                at = seed
+                if best() < before:
+                    tried[seed], at = found, seed
+                    break
+            tried.setdefault(seed, None)
         while at is not None and len(tried) < _MOST_FAMILIES:
             here = tried[at]
             assert here is not None
             better = at
             for key in self._neighbours(at):
                 if key not in tried and len(tried) < _MOST_FAMILIES:
-                    tried[key] = found = self._best_of(key)
-                    if found is not None and found.value < here.value:
-                        here, better = found, key
+                    tried[key] = found_ = next(self._fitting(key), None)
+                    if found_ is not None and found_.value < here.value:
+                        here, better = found_, key
             if better == at:
                 return
             at = better
@@ -79,15 +87,22 @@ class IncumbentSearch:
                 yield here.number, here.bound_s
 
     def _seeds(self) -> list[GroupKey]:
-        """Return families that are likely to be good, the likeliest first."""
+        """Return families that are likely to be good, the likeliest first.
+
+        Those whose groups each lie inside a node: where ranks do not fill nodes evenly, groups of
+        as many ranks as a node has are spread over two.
+        """
         node = self.one.groups.wires.node
         size = int((node == node[0]).sum())
 
+        def spread(key: GroupKey) -> bool:
+            groups = node.reshape(-1, key.tensor * key.expert)
+            return bool((groups != groups[:, :1]).any())
+
         def unusual(key: GroupKey) -> tuple[object, ...]:
-            apart = key.tensor * key.expert > size
             far = key.context > 1 or key.grid is not None or key.images != (1, 1)
             split = key.tensor > 1 and not key.sequence
-            return far, apart, key.micro_batch, split, key.tensor, -key.expert
+            return far, spread(key), key.micro_batch, split, key.tensor, -key.expert
 
         tensors: dict[int, GroupKey] = {}
         for key in sorted(self.members, key=unusual):
@@ -112,8 +127,11 @@ class IncumbentSearch:
         both = (key._replace(sequence=on) for on in (True, False))
         return next((other for other in both if other in self.members), key)
 
-    def _best_of(self, family: GroupKey) -> Candidate | None:
-        """Price a family, until something of it fits; return its plan of the least bound."""
+    def _fitting(self, family: GroupKey) -> Iterator[Candidate]:
+        """Price a family; of each of its groups of which something fits, yield a plan.
+
+        That of the least bound; then, of another group, as bounds of memory are from below.
+        """
         one, opener = self.one, self.opener
         capacity = one.runs.capacity_bytes
         for g in self.members[family]:
@@ -123,8 +141,8 @@ class IncumbentSearch:
                 continue
             group = one.groups.group(opener.keys[g])
             if group is None:
-                return None
-            values = opener.values(at, totals(group))
+                return
+            values = opener.values(at, totals(group), None, [group.placed])
             # sharded gradients and weights move in every micro-batch, which these bounds leave out
             order = np.lexsort((at, values, one.space.sharding[at] > 1))
             able: list[Candidate] = []
@@ -142,5 +160,4 @@ class IncumbentSearch:
                 if len(able) == _MOST_BOUNDED:
                     break
             if able:
-                return min(able)
-        return None
+                yield min(able)

@@ -1,8 +1,9 @@
 """Machines for a job: the cheapest that ends in time, or the fastest within a budget.
 
 A job is so many tokens (or samples) through a model with one batch. On every machine, and on
-several numbers of its devices, the plan is sought that takes least time; rent and energy of all
-steps are its cost. Only steps are counted: no failures, restarts, checkpoints, evaluation, queues.
+several numbers of its devices, the plan is sought that takes least time, or least of what the job
+wants least of; rent and energy of all steps are its cost. Only steps are counted: no failures,
+restarts, checkpoints, evaluation, queues.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.hardware.cluster import Cluster
@@ -20,6 +21,7 @@ from ridgeline.study.planner.frontier import SearchLimits, found_by
 from ridgeline.study.planner.objectives import (
     JOULES_A_KWH,
     SECONDS_AN_HOUR,
+    Objective,
     Prices,
     check_prices,
 )
@@ -30,6 +32,13 @@ from ridgeline.units import show
 from ridgeline.workload.files import load_network
 from ridgeline.workload.model import Model
 
+_LEAST: dict[Objective, Literal["time", "energy", "cost"]] = {
+    "time": "time",
+    "energy": "energy",
+    "tokens-per-joule": "energy",
+    "cost": "cost",
+    "cost-per-token": "cost",
+}
 DAY_S = 24 * SECONDS_AN_HOUR
 ONLY_STEPS = "steps alone: no failures, restarts, checkpoints, evaluation or queues"
 
@@ -46,12 +55,30 @@ class Job:
         Of the whole run; of a model whose samples are no sequences: samples.
     deadline_s, budget_usd
         Most time and money; None: as much as it takes.
+    objective
+        What is least within these: time, energy, or cost (that of a token is the same of a job).
+        None: cost, or time where there is a budget alone.
     """
 
     global_batch: int
     tokens: float
     deadline_s: float | None = None
     budget_usd: float | None = None
+    objective: Objective | None = None
+
+    @property
+    def least(self) -> Literal["time", "energy", "cost"]:
+        """What machines are ordered by."""
+        if self.objective is None:
+            return "time" if self.deadline_s is None and self.budget_usd is not None else "cost"
+        return _LEAST[self.objective]
+
+    @property
+    def of_plans(self) -> Objective:
+        """The objective of the search on one machine, where time is rent."""
+        if self.objective is None:
+            return "time"
+        return "cost-per-token" if self.least == "cost" else self.least
 
     def steps(self, model: Model) -> int:
         """Return how many steps the run has."""
@@ -68,8 +95,10 @@ class MachineOffer:
     ----------
     least_s
         No plan ends earlier, by the arithmetic alone.
+    seconds, usd, joules
+        Of all steps.
     gap
-        How much faster, as a share, a plan that was not played could be at most.
+        How much better, as a share, a plan that was not played could be at most.
     """
 
     cluster: str
@@ -77,6 +106,7 @@ class MachineOffer:
     plan: SimulatedPlan | None = None
     seconds: float = math.inf
     usd: float = math.inf
+    joules: float = math.inf
     gap: float = 0.0
     least_s: float = 0.0
     reason: str = ""
@@ -93,6 +123,7 @@ class MachineOffer:
             "plan": self.plan.to_dict() if self.plan is not None else None,
             "seconds": self.seconds if ran else None,
             "usd": self.usd if ran else None,
+            "energy_j": self.joules if ran else None,
             "gap": self.gap if ran else None,
             "least_s": self.least_s,
             "reason": self.reason,
@@ -111,7 +142,7 @@ class MachineChoice:
 
     @property
     def best(self) -> MachineOffer:
-        """The cheapest offer in time, or the fastest within the budget where there is no deadline.
+        """The offer of which the job has least within its limits.
 
         Raises
         ------
@@ -164,6 +195,7 @@ def choose_machine(
     devices: Sequence[int] = (), prices: Prices | None = None, precision: str | None = None,
     software: Stack | str | None = None, fix: Mapping[str, Any] | None = None,
     memory_margin: float = 0.0, limits: SearchLimits | None = None,
+    context: bool | None = None, grids: bool = False, spatial: bool = False,
     progress: Callable[[str, SearchProgress], None] = lambda where, told: None,
 ) -> MachineChoice:  # fmt: skip
     """Find the best plan on every machine and number of devices, and order them by the job.
@@ -174,6 +206,8 @@ def choose_machine(
         Numbers of devices that are tried on each machine; none: its nodes, doubled up to all.
     limits
         Of each search; None: a plan within 5 % of the best, and at most 60 s.
+    context, grids, spatial
+        As in `search`.
 
     Raises
     ------
@@ -195,15 +229,26 @@ def choose_machine(
             few = f"it has 1 to {cluster.max_devices} devices"
             offers.append(MachineOffer(cluster.name, min(devices), reason=few))
         for n in able:
-            try:
-                one = searcher(
-                    model, cluster, n, job.global_batch, precision=precision, software=software,
-                    fix=fixed_fields(fix or {}), memory_margin=memory_margin,
+
+            def sought(
+                objective: Objective, like: Searcher | None = None, cluster: Cluster = cluster,
+                n: int = n,
+            ) -> Searcher:  # fmt: skip
+                return searcher(
+                    model, cluster, n, job.global_batch, objective=objective, precision=precision,
+                    software=software, fix=fixed_fields(fix or {}), memory_margin=memory_margin,
+                    prices=prices, context=context, grids=grids, spatial=spatial, like=like,
                 )  # fmt: skip
+
+            try:
+                one = sought(job.of_plans)
             except RidgelineError as error:
                 offers.append(MachineOffer(cluster.name, n, reason=str(error)))
                 continue
-            offers.append(_offer(one, job, steps, prices, limits, progress))
+            offer = _offer(one, job, steps, prices, limits, progress)
+            if job.of_plans != "time" and _misses(offer, job):  # a faster plan may keep the limits
+                offer = _offer(sought("time", one), job, steps, prices, limits, progress)
+            offers.append(offer)
     return MachineChoice(model.name, job, steps, tuple(sorted(offers, key=lambda o: _rank(o, job))))
 
 
@@ -243,14 +288,25 @@ def _offer(
         return MachineOffer(cluster.name, n, least_s=least_s, reason=reason)
     best = result.best
     seconds = steps * best.step_time_s
-    usd = seconds * rent + steps * best.energy_j / JOULES_A_KWH * prices.usd_per_kwh
-    return MachineOffer(cluster.name, n, best, seconds, usd, result.gap, least_s)
+    joules = steps * best.energy_j
+    usd = seconds * rent + joules / JOULES_A_KWH * prices.usd_per_kwh
+    return MachineOffer(cluster.name, n, best, seconds, usd, joules, result.gap, least_s)
+
+
+def _is_late(offer: MachineOffer, job: Job) -> bool:
+    return job.deadline_s is not None and offer.seconds > job.deadline_s
+
+
+def _is_dear(offer: MachineOffer, job: Job) -> bool:
+    return job.budget_usd is not None and offer.usd > job.budget_usd
+
+
+def _misses(offer: MachineOffer, job: Job) -> bool:
+    return offer.plan is not None and (_is_late(offer, job) or _is_dear(offer, job))
 
 
 def _rank(offer: MachineOffer, job: Job) -> tuple[object, ...]:
-    """Return by what offers are ordered: those within the limits first, by cost or by time."""
-    late = job.deadline_s is not None and offer.seconds > job.deadline_s
-    dear = job.budget_usd is not None and offer.usd > job.budget_usd
-    by_time = job.deadline_s is None and job.budget_usd is not None
-    both = (offer.seconds, offer.usd) if by_time else (offer.usd, offer.seconds)
-    return offer.plan is None, late, dear, *both
+    """Return by what offers are ordered: those within the limits first, then by the objective."""
+    value = {"time": offer.seconds, "cost": offer.usd, "energy": offer.joules}[job.least]
+    limits = _is_late(offer, job), _is_dear(offer, job)
+    return offer.plan is None, *limits, value, offer.usd, offer.seconds

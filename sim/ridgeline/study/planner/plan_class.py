@@ -42,6 +42,29 @@ def _by_layers(starts: Floats, stages: int) -> Ints:
     return of[[0, *(part.stop for part in parts)]].astype(np.int64)
 
 
+class PlacedOps(NamedTuple):
+    """Collectives of groups that lie unlike in their nodes, so that some take longer than others.
+
+    Attributes
+    ----------
+    members, apart
+        Ranks of a group, and how far they are apart.
+    least_s
+        Seconds of those of a micro-batch, of all units, in groups that are fastest at them.
+    ratio
+        [kinds] how much longer groups of each kind (`CommBounds.kinds`) take at least.
+    more_s
+        [kinds, ops] how many seconds longer groups of each kind take for every op; [0, 0]: not
+        known, as nothing is priced yet.
+    """
+
+    members: int
+    apart: int
+    least_s: float
+    ratio: Floats
+    more_s: Floats
+
+
 @dataclass(frozen=True)
 class PlanClass:
     """Costs of one kind of plan by unit.
@@ -78,6 +101,8 @@ class PlanClass:
         [U] 1 where a layer begins, if stages have equally many layers; None: equal times.
     named
         The same by every cut that a plan can name; None: not known.
+    placed
+        Collectives among its ops that some groups take longer for than `work` says.
     around
         [3, U, 3] forward, backward, backward without gradients of weights: seconds of the ops, of
         it and of units behind it, before its first one that waits for another unit; seconds of the
@@ -99,6 +124,7 @@ class PlanClass:
     besides: Overheads
     starts: Floats | None = None
     named: tuple[Floats, ...] | None = ()
+    placed: tuple[PlacedOps, ...] = ()
     _cuts: dict[tuple[int, Pace | None], tuple[Ints, ...]] = field(default_factory=dict)
 
     def cuts(self, stages: int, pace: Pace | None = None) -> tuple[Ints, ...]:
@@ -214,6 +240,8 @@ class OpCosts(NamedTuple):
         [ops] of a micro-batch; of adding its gradients to those of earlier ones.
     work, waited, once_s
         Of the units of `told`, as `PlanClass`.
+    placed
+        As `PlanClass`.
     """
 
     told: RepresentativeGraph
@@ -223,6 +251,7 @@ class OpCosts(NamedTuple):
     work: Floats
     waited: Floats
     once_s: Floats
+    placed: tuple[PlacedOps, ...]
 
 
 @dataclass
@@ -240,6 +269,8 @@ class CostCache:
     sharded, told, divided, ops, groups
         By key, and by what else they follow from: what it is to move a byte, how slow a device is,
         and the times of collectives inside a group.
+    exchanges
+        By ranks that share experts: all-to-alls of one sample, and how many of each there are.
     """
 
     few: ReducedModel
@@ -251,5 +282,6 @@ class CostCache:
     ops: dict[CostKey, OpCosts] = field(default_factory=dict)
     groups: dict[CostKey, PlanClass] = field(default_factory=dict)
     held: dict[tuple[int, str, int], Floats] = field(default_factory=dict)
+    exchanges: dict[int, dict[tuple[str, float], float]] = field(default_factory=dict)
     energies: dict[int, float] = field(default_factory=dict)  # by identity; `prices` keeps these
     times: dict[int, float] = field(default_factory=dict)  # likewise

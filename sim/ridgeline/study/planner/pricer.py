@@ -68,6 +68,7 @@ from ridgeline.study.planner.plan_class import (
     GroupKey,
     Ints,
     OpCosts,
+    PlacedOps,
     PlanClass,
 )
 from ridgeline.study.planner.settings import PlanSettings
@@ -117,6 +118,7 @@ class PlanPricer:
         self._groups: dict[GroupKey, PlanClass | None] = {}
         self._ops: dict[GroupKey, OpCosts | None] = {}
         self._collective_s: dict[tuple[str, int, int, float], float] = {}
+        self._exchanged: dict[tuple[object, ...], tuple[PlacedOps, ...]] = {}
         self._moving: dict[int, Moving] = {}
         self._meshes: dict[GroupKey, Mesh] = {}
         self._work_at_peak: Floats | None = None
@@ -197,6 +199,7 @@ class PlanPricer:
             besides.of_more(whole),
             starts,
             self._named(told) if starts is None else None,
+            ops.placed,
         )
 
     @staticmethod
@@ -205,6 +208,57 @@ class PlanPricer:
         if not all(map(told.tells_cuts, NAMED)):
             return None
         return tuple(told.whole(told.starts(cut)) for cut in NAMED)
+
+    def exchanged_at_least(self, key: GroupKey) -> tuple[PlacedOps, ...]:
+        """Return what ranks that share experts exchange at least, nothing divided.
+
+        Of rows that no op runs beside the exchange of. A group's devices may share each of them,
+        and as many rows as experts have for one sample may be one more than they need.
+        """
+        who = self._who("expert", key)
+        if key.expert == 1 or who is None or self.runs.load > 1 or self.runs.pairs_passes:
+            return ()
+        parts = key.tensor * key.context * math.prod(key.images)
+        known = key.micro_batch, parts, key.expert, who
+        if known not in self._exchanged:
+            self._exchanged[known] = self._exchanges(key.micro_batch / parts, key.expert, who)
+        return self._exchanged[known]
+
+    def _exchanges(self, share: float, expert: int, who: tuple[int, int]) -> tuple[PlacedOps, ...]:
+        """Price the exchanges of a share of a sample in the groups of every kind."""
+        if expert not in self.made.exchanges:
+            self.made.exchanges[expert] = self._exchanges_of_a_sample(expert)
+        calls = self.made.exchanges[expert]
+        if not calls or not all(size for _, size in calls):
+            return ()
+        groups = self.between.alike(*who)
+        each = np.array(
+            [[self.wires.time_s(op, g, size * share) for op, size in calls] for g in groups]
+        )
+        least, often = each.min(axis=0), np.array(list(calls.values()))
+        ratio = (each / least).min(axis=1)
+        return (PlacedOps(*who, float(least @ often), ratio, np.zeros((0, 0))),)
+
+    def _exchanges_of_a_sample(self, expert: int) -> dict[tuple[str, float], float]:
+        """Count all-to-alls of a sample by their op and least bytes."""
+        once = self.runs.stack.moe.dispatch == "node-limited"
+
+        def made(model: Model) -> Graph:
+            graph = with_experts(model.training(1, self.precision), expert, once=once)
+            return self.runs.rewritten(graph)
+
+        told = self.few.told(made)
+        graph = told.graph
+        found: dict[tuple[str, float], Floats] = {}
+        for op, unit in zip(graph.ops, _homes(told).tolist(), strict=True):
+            if op.kind not in COLLECTIVES or self.runs.is_beside(op):
+                continue
+            call = CollectiveCall.of(op)
+            rows = min(graph.tensors[name].shape[1] for name in (*op.inputs, *op.outputs))
+            size = call.size_bytes * (1 - 1 / max(rows, 1))
+            counts = found.setdefault((call.op, size), np.zeros(len(told.parts)))
+            counts[unit] += call.repeat
+        return {known: float(told.whole(each).sum()) for known, each in found.items()}
 
     def least_at_peak(self, key: GroupKey) -> Floats:
         """Return seconds as `totals`, nothing divided: products with each engine at its peak.
@@ -241,6 +295,11 @@ class PlanPricer:
         if ops is None:
             return None
         return totals_of_more(ops.told.whole(ops.work), ops.told.whole(ops.waited))
+
+    def placed(self, key: GroupKey) -> tuple[PlacedOps, ...]:
+        """Return the collectives of a group, of which `least` is known, that take unlike long."""
+        ops = self._ops_of(key)
+        return () if ops is None else ops.placed
 
     def leasts(self, keys: Sequence[GroupKey]) -> list[Floats | None]:
         """Return `least` of many groups, priced a few at a time."""
@@ -415,7 +474,34 @@ class PlanPricer:
             once_s[unit, int(graph.ops[i].pass_ is Pass.UPDATE)] += alone_s[i]
         by_unit: Floats = np.stack(columns, axis=1).astype(np.float64)
         added_s: Floats = per_op[:, ACCUMULATE].astype(np.float64)
-        return OpCosts(told, home, seconds, added_s, by_unit, waited, once_s)
+        placed = self._placed(told, key, home)
+        return OpCosts(told, home, seconds, added_s, by_unit, waited, once_s, placed)
+
+    def _placed(
+        self, told: RepresentativeGraph, key: GroupKey, home: Ints
+    ) -> tuple[PlacedOps, ...]:
+        """Return the collectives that groups take unlike long for, by who takes part in them."""
+        graph = told.graph
+        of: dict[tuple[int, int], list[int]] = {}
+        for i, op in enumerate(graph.ops):
+            counts = op.kind in COLLECTIVES and op.kind != HOP and not self.runs.is_beside(op)
+            if counts and op.pass_ is not Pass.WEIGHT_GRADIENT and self._repeats(op, graph):
+                who = self._who(CollectiveCall.of(op).dimension, key)
+                if who is not None and len(self.between.alike(*who)) > 1:
+                    of.setdefault(who, []).append(i)
+        found = []
+        for (members, apart), ops in of.items():
+            each = np.array([self._by_kind_s(graph.ops[i], members, apart) for i in ops]).T
+            least = each.min(axis=0)
+            more_s = np.zeros((len(each), len(graph.ops)))
+            more_s[:, ops] = each - least
+            of_units: Floats = np.bincount(home[ops], least, len(told.parts)).astype(np.float64)
+            some = least > 0
+            ratio = (each[:, some] / least[some]).min(axis=1, initial=np.inf)
+            if some.any() and (ratio > 1).any():
+                total = float(told.whole(of_units).sum())
+                found.append(PlacedOps(members, apart, total, ratio, more_s))
+        return tuple(found)
 
     def _balanced(self, ops: OpCosts, key: GroupKey) -> tuple[Floats, Overheads]:
         """Return by what stages are cut, `PlanClass.balanced` of the graph, and its overheads."""
@@ -507,19 +593,33 @@ class PlanPricer:
 
     def _group_s(self, op: Op, key: GroupKey) -> float:
         """Return the least seconds of a collective between ranks that share an op, or samples."""
-        sent, (high, wide) = CollectiveCall.of(op), key.images
-        if sent.dimension == "expert" and self.runs.folds(key):
-            return 0.0  # they lie across dimensions
+        sent = CollectiveCall.of(op)
+        who = self._who(sent.dimension, key)
+        return 0.0 if who is None else self.group_s(sent.op, *who, sent.size_bytes) * sent.repeat
+
+    def _by_kind_s(self, op: Op, members: int, apart: int) -> list[float]:
+        """Return the seconds of a collective in a group of each kind."""
+        sent = CollectiveCall.of(op)
+        groups = self.between.alike(members, apart)
+        return [self.wires.time_s(sent.op, g, sent.size_bytes) * sent.repeat for g in groups]
+
+    def _who(self, dimension: str, key: GroupKey) -> tuple[int, int] | None:
+        """Return how many ranks take part in a collective, and how far they are apart.
+
+        None: not known, as they lie across dimensions.
+        """
+        high, wide = key.images
+        if dimension == "expert" and self.runs.folds(key):
+            return None
         rows = key.grid.rows if key.grid else 1
-        members, apart = {
+        return {
             "expert": (key.expert, key.tensor * high * wide),
             "context": (key.context, key.tensor),
             "spatial.columns": (wide, key.tensor),
             "spatial.rows": (high, key.tensor * wide),
             "tensor.columns": (key.tensor // rows, 1),
             "tensor.rows": (rows, key.tensor // rows),
-        }.get(sent.dimension, (key.tensor, 1))
-        return self.group_s(sent.op, members, apart, sent.size_bytes) * sent.repeat
+        }.get(dimension, (key.tensor, 1))
 
     def group_s(self, kind: str, members: int, apart: int, size_bytes: float) -> float:
         """Return the least seconds of a collective of so many ranks so far apart."""

@@ -34,10 +34,20 @@ from ridgeline.study.planner.bounds import (
     screen,
     spread,
     staged,
+    stretched,
     totals,
 )
 from ridgeline.study.planner.objectives import Objective, ObjectiveWeights, Prices, weights_of
-from ridgeline.study.planner.plan_class import BEST, Bools, Floats, GroupKey, Ints, PlanClass
+from ridgeline.study.planner.plan_class import (
+    ACCUMULATE,
+    BEST,
+    Bools,
+    Floats,
+    GroupKey,
+    Ints,
+    PlacedOps,
+    PlanClass,
+)
 from ridgeline.study.planner.pricer import PlanPricer
 from ridgeline.study.planner.result import SimulatedPlan
 from ridgeline.study.planner.settings import PlanSettings, running
@@ -59,6 +69,7 @@ LONG = 16384
 """Tokens of a sequence from which on its positions are shared, too, if nothing else is said."""
 
 
+Placed = tuple[PlacedOps, ...]
 CutKey = tuple[GroupKey, int, int, int, bool, int, int]
 """Group of a plan, its schedule, stages, chunks, whether ranks are unlike, micro-batches, ZeRO."""
 
@@ -208,7 +219,9 @@ class Searcher:
         s = self.space
         return np.where(self.folded, s.holders * s.tensor, s.holders)
 
-    def screened(self, at: Ints, which: Ints, known: Floats) -> Floats:
+    def screened(
+        self, at: Ints, which: Ints, known: Floats, placed: Sequence[Placed] = ()
+    ) -> Floats:
         """Bound plans by the compiled closed form: [P, 3].
 
         Parameters
@@ -219,8 +232,11 @@ class Searcher:
             [P] row of `known` of each.
         known
             [G, 17] sums of each group (`totals`).
+        placed
+            Of each row of `known`, the collectives that groups take unlike long for; (): of none.
         """
         s = self.space
+        longer = self._longer(at, which, known, placed)
         out = np.empty((len(at), 3))
         if s.offload != "none":
             known = known.copy()
@@ -234,10 +250,37 @@ class Searcher:
         screen(
             which, known, s.micro_batches[at], s.pipeline[at], self.holders[at], s.expert[at],
             s.sharding[at], drains[s.schedule[at]], splits[s.schedule[at]], self.spread[at],
-            self.byte_s[at], out,
+            longer, self.byte_s[at], out,
         )  # fmt: skip
         out[:, :2] *= 1 - ROUNDING
         return out
+
+    def _longer(self, at: Ints, which: Ints, known: Floats, placed: Sequence[Placed]) -> Floats:
+        """Return [P] how much longer the mean stage of plans takes for where its groups lie."""
+        longer = np.ones(len(at))
+        some = np.array([bool(one) for one in placed], np.bool_)
+        if not some.any():
+            return longer
+        rows = np.flatnonzero(some[which])
+        pairs = np.stack((which[rows], self.space.pipeline[at[rows]]), axis=1)
+        unique, of = np.unique(pairs, axis=0, return_inverse=True)
+        each = []
+        for row, stages in unique.tolist():
+            column = self._column(placed[row], stages)
+            if column is None:
+                return longer
+            kinds = [
+                self.groups.between.of_stages(one.members, one.apart, stages, column)
+                for one in placed[row]
+            ]
+            each.append(stretched(float(known[row, :ACCUMULATE].sum()), placed[row], kinds))
+        longer[rows] = np.array(each)[of.ravel()]
+        return longer
+
+    def _column(self, placed: Placed, stages: int) -> int | None:
+        """Return the place of stages whose ranks bound plans; see `CommBounds.column`."""
+        inside = tuple((one.members, one.apart) for one in placed)
+        return self.groups.between.column(stages, inside, ())
 
     def may_fit(self, key: GroupKey) -> Floats:
         """Return the sums of a group as `totals` that bound its memory, without pricing it.
@@ -262,13 +305,21 @@ class Searcher:
         if not (wired and self._knows_sums(i)):
             return least_bound(cut.bound(m, shares, None) for cut in cuts)
         plan, between = self.space.plan(i), self.groups.between
-
-        def time_of(op: str, along: str, size_bytes: float) -> float:
-            apart = plan.tensor if along == "data" else plan.tensor * shares.expert
-            ranks = shares.data * plan.tensor // apart
-            return between.time_s(op, ranks, apart, size_bytes, plan)
-
+        every = shares.data * plan.tensor  # ranks of a stage
+        apart_of = {"data": plan.tensor, "beyond": plan.tensor * shares.expert}
+        column = None
         alone = not between.folds(plan)
+        if alone:
+            inside = tuple((one.members, one.apart) for one in group.placed)
+            across = tuple((every // apart, apart) for apart in apart_of.values())
+            column = between.column(plan.pipeline, inside, across)
+
+        def time_of(op: str, along: str, stage: int, size_bytes: float) -> float:
+            apart = apart_of[along]
+            if column is None:
+                return between.time_s(op, every // apart, apart, size_bytes, plan)
+            return between.rank_s(op, every // apart, apart, size_bytes, stage * every + column)
+
         return least_bound(cut.bound(m, shares, time_of, alone=alone) for cut in cuts)
 
     def memory_bytes(self, group: PlanClass, i: int) -> float:
@@ -289,7 +340,7 @@ class Searcher:
     def _coarse(self, group: PlanClass, i: int) -> tuple[float, float, float]:
         """Return the screen's bounds of one plan."""
         time_s, energy_j, held = self.screened(
-            np.array([i]), np.array([0]), totals(group)[None, :]
+            np.array([i]), np.array([0]), totals(group)[None, :], [group.placed]
         )[0].tolist()
         return time_s, energy_j, held
 
@@ -334,7 +385,7 @@ class Searcher:
             parts = plan.pipeline * plan.virtual_stages
             folds = self.groups.between.folds(plan)
             sent = self.messages.setdefault((plan.pipeline, folds), {})
-            sends = PlanSends(self.groups, plan, self.key(i), sent)
+            sends = PlanSends(self.groups, plan, self.key(i), sent, group.placed)
             found = []
             for where in group.cuts(parts, self._pace(plan)):
                 cut = (*known[:-2], where.tobytes())
@@ -361,6 +412,7 @@ class PlanSends:
     plan: Plan
     key: GroupKey
     known: Messages
+    placed: Placed
 
     def message(self, source: int, target: int) -> tuple[float, float]:
         """Return latency and seconds a byte of a message from one stage to another."""
@@ -377,6 +429,15 @@ class PlanSends:
     def gather_s(self, size_bytes: float) -> float:
         """Return in which time the ranks of an op gather what they got in parts."""
         return self.groups.group_s("all-gather", self.key.tensor, 1, size_bytes)
+
+    def kinds(self, placed: PlacedOps) -> Ints | None:
+        """Return [K] of which kind the groups of a stage are that are waited for; None: of any."""
+        inside = tuple((one.members, one.apart) for one in self.placed)
+        between, stages = self.groups.between, self.plan.pipeline
+        column = between.column(stages, inside, ())
+        if column is None:
+            return None
+        return between.of_stages(placed.members, placed.apart, stages, column)
 
     def contended_s(self, sent_bytes: Floats) -> float:
         """Return what the fullest link needs for [K, K] bytes from each rank of a stage to another.

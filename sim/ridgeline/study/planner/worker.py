@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
@@ -30,9 +30,9 @@ from ridgeline.errors import RidgelineError
 from ridgeline.parallel.op_pricer import FEW_GRAPHS
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.study.planner.bounds import HELD, TOTALS, totals
-from ridgeline.study.planner.plan_class import Floats, GroupKey, Ints
+from ridgeline.study.planner.plan_class import FORWARD, Floats, GroupKey, Ints
 from ridgeline.study.planner.result import SimulatedPlan
-from ridgeline.study.planner.searcher import Searcher
+from ridgeline.study.planner.searcher import Placed, Searcher
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -131,10 +131,12 @@ class NodeExpander:
         self.least = np.array([one.may_fit(key) for key in keys]).reshape(-1, len(TOTALS))
         every, known = np.arange(len(one.space)), self.least.copy()
         of_time = len(TOTALS) - HELD
+        placed = [one.groups.exchanged_at_least(key) for key in keys]
         for g, key in enumerate(keys):
             known[g, :of_time] = one.groups.least_at_peak(key)
+            known[g, FORWARD] += sum(of.least_s for of in placed[g])
         bound = np.full(len(keys), np.inf)
-        values = self.values(every, known, which)
+        values = self.values(every, known, which, placed)
         np.minimum.at(bound, which, values)
         place: dict[GroupKey, int] = {}
         for g in np.flatnonzero(bound < np.inf).tolist():
@@ -181,7 +183,9 @@ class NodeExpander:
         done, self._done = self._done, {}
         return done
 
-    def values(self, at: Ints, known: Floats, row: Ints | None = None) -> Floats:
+    def values(
+        self, at: Ints, known: Floats, row: Ints | None = None, placed: Sequence[Placed] = ()
+    ) -> Floats:
         """Screen plans: the least objective of each; infinite where it can not fit.
 
         Parameters
@@ -191,11 +195,13 @@ class NodeExpander:
         known, row
             Sums of groups (`totals`), and which of them are of each plan; without `row`: of one
             group.
+        placed
+            As in `Searcher.screened`.
         """
         start = time.perf_counter()
         known = np.atleast_2d(known)
         row = np.zeros(len(at), np.int64) if row is None else row
-        bounds = self.one.screened(at, row, known)
+        bounds = self.one.screened(at, row, known, placed)
         self.screen_s += time.perf_counter() - start
         self.screened += len(at)
         values = self.one.bound_values(bounds[:, 0], bounds[:, 1], at)
@@ -217,11 +223,11 @@ class NodeExpander:
         known = self._leasts[entry.number]
         if known is None:
             return ExpandedNode([])
-        nodes = []
+        nodes, placed = [], [self.one.groups.placed(self.families[entry.number])]
         for g in self.members[entry.number]:
             least = self.least[g].copy()
             least[: len(known)] = known
-            bound = float(self.values(np.flatnonzero(self.which == g), least).min())
+            bound = float(self.values(np.flatnonzero(self.which == g), least, None, placed).min())
             nodes.append(SearchNode(max(entry.bound, bound), LEAST, g))
         return ExpandedNode(nodes)
 
@@ -235,12 +241,13 @@ class NodeExpander:
                 return ExpandedNode([])
             least = self.least[entry.number].copy()
             least[: len(again)] = again
-            bound = max(entry.bound, float(self.values(at, least).min()))
+            placed = [groups.placed(groups.family(key))]
+            bound = max(entry.bound, float(self.values(at, least, None, placed).min()))
             return ExpandedNode([SearchNode(bound, AGAIN, entry.number)])
         group = groups.group(key)
         if group is None:
             return ExpandedNode([])
-        values = self.values(at, totals(group))
+        values = self.values(at, totals(group), None, [group.placed])
         fits = values < np.inf
         plans = zip(values[fits].tolist(), at[fits].tolist(), strict=True)
         return ExpandedNode([SearchNode(bound, OPS, i) for bound, i in plans], int((~fits).sum()))

@@ -10,7 +10,7 @@ from typing import Annotated, ClassVar, Literal, TypeVar, get_origin
 from pydantic import BeforeValidator, Field, field_validator
 from pydantic.fields import FieldInfo
 
-from ridgeline.config import Strict
+from ridgeline.config import Aliases, Strict
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.registry import Registry
 from ridgeline.workload import sparsity
@@ -95,6 +95,8 @@ class Network(Strict, abc.ABC):
     """The family, which decides the other fields."""
     title: str
     """The network's name for people."""
+    aliases: Aliases = ()
+    """What people call it besides, where case, hyphens and vendors are not all that differs."""
     citation: str = ""
     """Where the network is described, and which variant this is; every network that ships says so,
     and results of one that does not say that nothing is cited."""
@@ -109,6 +111,10 @@ class Network(Strict, abc.ABC):
     """Share of a ReLU's outputs that are not zero; 1 leaves zeros in activations aside."""
     adapters: Adapters | None = None
     """What alone is trained, beside frozen weights; by default the whole network is."""
+    frozen_layers: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    """Patterns of layers whose weights are not trained (``vision``, ``blocks.0``): they are kept in
+    the format that they are computed with, without gradient, update and optimizer state, and the
+    backward pass ends where nothing before it is trained."""
     separate_loss: bool | Literal["log-softmax"] = False
     """Which steps of a cross entropy are kernels of their own: none, all (Megatron-LM), or
     log-softmax and the loss of its result (PyTorch); see `ops.cross_entropy`."""

@@ -107,6 +107,9 @@ class EncoderTower(Strict):
     """Of tokens that it reads; by default it reads patches or frames."""
     rows: Channels
     """Tokens, patches or frames of a sample."""
+    inputs: Channels = 1
+    """Images, or pieces of sound, of a sample: each has so many rows, which see each other alone,
+    and those of all of them stand one after the other for the tower's readers."""
     features: Channels | None = None
     """Numbers of a patch or frame."""
     stem: Annotated[tuple[StemConvolution, ...], Field(strict=False)] = ()
@@ -197,7 +200,19 @@ class EncoderTower(Strict):
         if self.unread:
             b.weight(f"{self.name}.unread.weight", (self.unread,))
             b.freeze(f"{self.name}.unread")
+        if self.inputs > 1:
+            x, stack, *others = (
+                self._of_sample(b, f"{self.name}.inputs{i or ''}", y)
+                for i, y in enumerate((x, stack, *taps))
+            )
+            taps = tuple(others)
         return Encoded(x, stack, taps)
+
+    def _of_sample(self, b: GraphBuilder, layer: str, x: str) -> str:
+        """Put the rows of all inputs of a sample one after the other."""
+        _, rows, features = b.shape(x)
+        shape = (b.batch, self.inputs * rows, features)
+        return ops.function(b, layer, "rearrange", (x,), shape)[0]
 
     def _pooled(self, b: GraphBuilder, name: str, x: str) -> str:
         n, rows, features = b.shape(x)
@@ -227,11 +242,11 @@ class EncoderTower(Strict):
     def _stem(self, b: GraphBuilder) -> str:
         name = self.name
         if self.vocabulary:
-            tokens = b.input(f"{name}-tokens", (b.batch, self.rows), "int64")
+            tokens = b.input(f"{name}-tokens", (b.batch * self.inputs, self.rows), "int64")
             table = b.weight(f"{name}.embedding.weight", (self.vocabulary, self.hidden))
             x = ops.embedding(b, f"{name}.embedding", tokens, table)
             if self.segments:
-                kinds = b.input(f"{name}-segments", (b.batch, self.rows), "int64")
+                kinds = b.input(f"{name}-segments", (b.batch * self.inputs, self.rows), "int64")
                 table = b.weight(f"{name}.segments.weight", (self.segments, self.hidden))
                 y = ops.embedding(b, f"{name}.segments", kinds, table)
                 x = ops.add(b, f"{name}.add-segments", x, y)
@@ -239,11 +254,11 @@ class EncoderTower(Strict):
         if self.features is None:
             raise RidgelineError(f"{name}: features or vocabulary must be given")
         if not self.stem:
-            patches = b.input(f"{name}-patches", (b.batch, self.rows, self.features))
+            patches = b.input(f"{name}-patches", (b.batch * self.inputs, self.rows, self.features))
             return ops.linear(b, f"{name}.patches", patches, self.hidden, bias=self.stem_bias)
         axes = (self.rows,) if self.planes == 1 else (self.features, self.rows)
         channels = self.features if self.planes == 1 else 1
-        x = b.input(f"{name}-frames", (b.batch, channels, *axes))
+        x = b.input(f"{name}-frames", (b.batch * self.inputs, channels, *axes))
         for i, of in enumerate(self.stem):
             layer = f"{name}.stem{i}"
             x = ops.conv(b, layer, x, of.filters, of.kernel, stride=of.stride)

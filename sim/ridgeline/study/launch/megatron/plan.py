@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from ridgeline.parallel.checkpointing.modules import JOINED, MODULES
+from ridgeline.parallel.checkpointing.offload_modules import OFFLOAD_MODULES
 from ridgeline.study.launch.job import LaunchDraft
 from ridgeline.study.launch.megatron.arguments import Arguments
 from ridgeline.study.launch.megatron.layout import field_of, has_mixture, layers_of, parts_of
@@ -326,9 +327,11 @@ def _offload(args: Arguments) -> None:
         "offload_optimizer_states",
         "optimizer state that waits in the host's memory is not modelled: here it is on the device",
     )
-    args.unmodelled(
-        "fine_grained_activation_offloading",
-        "activations of parts of a block in the host's memory are not modelled: on the device here",
-    )
-    if "fine_grained_activation_offloading" not in args:
-        args.ignore("offload_modules", became="of no use without offloading")
+    modules = args.text("offload_modules", "plan.offload: {}")
+    if args.flag("fine_grained_activation_offloading", "plan.offload of modules"):
+        parts = re.findall(r"\w+", modules or "")
+        known = [part for part in parts if part in OFFLOAD_MODULES]
+        if unknown := sorted(set(parts) - set(known)):
+            args.draft.note(f"{', '.join(unknown)}: activations that are kept on the device here")
+        if known:
+            args.draft.plan["offload"] = JOINED.join(known)

@@ -1,0 +1,1 @@
+"""Honesty checks: which of the known ways to mislead a comparison, a table or a figure uses."""

@@ -1,0 +1,1 @@
+"""Parts of a network with plans and devices of their own, played together."""
