@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
-    from ridgeline import register, software
+    from ridgeline import plot, register, software
     from ridgeline.catalog_attrs import clusters, components, devices, energy_tables, models, nodes
     from ridgeline.errors import ConfigError, RidgelineError
     from ridgeline.hardware import (
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ridgeline.parallel.memory.liveness_profile import memory
     from ridgeline.parallel.plan.plan import Plan
     from ridgeline.plugins import load_plugin
+    from ridgeline.report.figures.house_style import style
     from ridgeline.report.figures.slider import Slider
     from ridgeline.report.figures.style import COLOURS, SERIES
     from ridgeline.report.result import Result
@@ -130,6 +131,7 @@ _HOME = {
     "simulate": "simulation",
     "simulate_jobs": "study.jobs.neighbours",
     "simulate_parts": "study.parts.parts_result",
+    "style": "report.figures.house_style",
     "top": "study.tables",
     "topology": "study.topology",
     "trace": "workload.trace.torch_entry",
@@ -141,8 +143,8 @@ _HOME = {
     "whatif": "study.whatif",
 }
 
-_MODULES = ("register", "report", "software")
-"""Modules: decorators of extension points, the report (called), and the stacks that ship."""
+_MODULES = ("plot", "register", "report", "software")
+"""Modules: figures, decorators of extension points, the report (called), the stacks that ship."""
 
 __all__ = [
     "COLOURS",
@@ -193,6 +195,7 @@ __all__ = [
     "nodes",
     "pareto",
     "plan",
+    "plot",
     "register",
     "report",
     "reproduce",
@@ -204,6 +207,7 @@ __all__ = [
     "simulate_jobs",
     "simulate_parts",
     "software",
+    "style",
     "top",
     "topology",
     "trace",

@@ -66,7 +66,7 @@ def test_the_gallery_shows_figures_that_notebooks_make() -> None:
         for _, source in runner.code_cells(path)
         for name in re.findall(r"^fig_(\w+)", source, re.MULTILINE)
     }
-    shown = set(re.findall(r"images/([\w-]+\.png)", text))
+    shown = set(re.findall(r"images/(notebook-[\w-]+\.png)", text))
     assert shown <= made
     assert {name[:11] for name in shown} == {f"notebook-{n:02}" for n in range(1, 9)}
 

@@ -159,6 +159,49 @@ def test_rows_need_their_study_and_figures_of_rows_their_table(
     assert (found.verdict, "--data" in found.reason) == ("cannot be repeated", True)
 
 
+TIMES = [
+    {"rows": rows, "flow": flow, "time_s": k * 1e-3 * 2.0**rows, "joule": 9.0 - rows}
+    for rows in (1, 2, 4)
+    for k, flow in enumerate(("os", "ws"), 1)
+]
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("heatmap", {"x": "rows", "y": "flow", "z": "time_s", "title": "some net"}),
+        ("parallel", {"columns": "rows,flow", "y": "time_s"}),
+        ("sobol", {"y": "time_s", "by": ["rows", "flow"]}),
+        ("curve", {"x": "rows", "y": "time_s", "facet": "flow"}),
+        ("pareto", {"x": "time_s", "y": "joule", "label": "rows"}),
+        ("choice", {"x": "rows", "y": "time_s", "by": "flow"}),
+    ],
+)
+def test_every_figure_of_rows_is_drawn_again_with_its_options(
+    tmp_path: Path, kind: str, options: dict[str, Any]
+) -> None:
+    """It is equal; with one value changed in the table, the drawing differs, not the hash alone."""
+    write_rows(TIMES, tmp_path / "rows.csv")
+    save(rl.plot.draw(kind, tmp_path / "rows.csv", **options), tmp_path / "f.svg")
+    assert verify(tmp_path / "f.svg").verdict == "equal"
+    changed = {**TIMES[0], "time_s": 4 * TIMES[0]["time_s"]}
+    write_rows([changed, *TIMES[1:]], tmp_path / "other.csv")
+    found = verify(tmp_path / "f.svg", data=tmp_path / "other.csv")
+    assert found.verdict == "differs"
+    assert any(one.place.startswith("axes[") for one in found.differences)
+
+
+def test_a_heat_map_that_was_retouched_is_found(tmp_path: Path) -> None:
+    write_rows(TIMES, tmp_path / "rows.csv")
+    axes = rl.plot.heatmap(tmp_path / "rows.csv", x="rows", y="flow", z="time_s")
+    cells = axes.collections[0]
+    values = cells.get_array()
+    assert values is not None
+    cells.set_array(values * 1.1)
+    save(axes, tmp_path / "f.png")
+    assert verify(tmp_path / "f.png").verdict == "differs"
+
+
 def test_the_results_in_a_report(result: rl.Result, tmp_path: Path) -> None:
     def page(saved: dict[str, Any]) -> str:
         data = json.dumps({"sections": [{"data": saved}]})

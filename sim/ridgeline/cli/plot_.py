@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 TOPOLOGY = "topology"
-OP_GANTT = "op-gantt"
 
 
 def plot_(
@@ -23,7 +22,12 @@ def plot_(
     out: str,
     x: str | None = None,
     y: str | None = None,
+    z: str | None = None,
     by: str | None = None,
+    facet: str | None = None,
+    columns: str | None = None,
+    label: str | None = None,
+    title: str | None = None,
     model: str | None = None,
     cluster: str | None = None,
     software: str | None = None,
@@ -37,26 +41,38 @@ def plot_(
     Parameters
     ----------
     kind
-        Figure of one result (simulated again from its manifest): roofline, timeline, time, energy,
-        memory, tornado, utilisation or topology. Of one op: op-gantt (its tiles over the memory
-        port, the buffers and the array) or utilisation (of every cell of the array). Of rows:
-        time, energy or memory (bars), curve, pareto, choice or residuals. Of a scaling study:
-        scaling or distributed-roofline. Of a network: topology.
+        Figure of one result (simulated again from its manifest): roofline, timeline, pipeline (all
+        stages with messages), time, energy, memory, power, tornado, sobol (global sensitivity),
+        utilisation or topology. Of one op: op-gantt (its tiles over the memory port, the buffers
+        and the array) or utilisation (of every cell of the array). Of rows: time, energy or memory
+        (bars), curve, pareto, choice, heatmap, parallel, sobol, residuals, hypervolume. Of scaling:
+        scaling or distributed-roofline. Of a whole run: run or run-costs. Of a network: topology.
     file
         Rows of a sweep (.csv, .parquet); or the JSON of ``ridgeline run --json``, ``scaling
-        --json``, ``validate --json --rows``, ``gemm --json`` or ``conv --json``; or, for a
-        topology, a network as ``ridgeline topology`` takes it.
+        --json``, ``validate --json --rows``, ``gemm --json`` or ``conv --json``; a YAML file of
+        kind run; or, for a topology, a network as ``ridgeline topology`` takes it.
     out
         File of the figure: .png, .svg or .pdf.
     x
-        Column of the x axis of a curve, a Pareto front or a choice. Small values of a front are
-        the best ones.
+        Column of the x axis of a curve, a Pareto front, a choice or a heat map. Small values of a
+        front are the best ones.
     y
         Column of the y axis. Small values of a front are the best ones, and of a choice unless the
-        column is a rate.
+        column is a rate. Of parallel coordinates the column of the colour, of Sobol indices the one
+        whose variance is shared.
+    z
+        Column of the colours of a heat map.
     by
         Column that tells lines or bars apart, or several with commas between them; for a choice,
-        first the column that is chosen between.
+        first the column that is chosen between; for Sobol indices, the fields that vary.
+    facet
+        Column of a curve or a front, with a panel for each of its values.
+    columns
+        Columns of parallel coordinates, with commas between them.
+    label
+        Columns that name the points of a Pareto front, with commas between them.
+    title
+        Network, machine and software of rows, for the line below the title.
     model
         Model file of the result, if the model is not in the catalogue.
     cluster
@@ -75,15 +91,14 @@ def plot_(
     from ridgeline.report.figures.result import save
     from ridgeline.report.figures.themes import theme as themed
 
-    axes = {"x": x, "y": y}
+    options = {
+        "x": x, "y": y, "z": z, "by": by, "facet": facet, "columns": columns, "label": label,
+        "title": title, "tiles": tiles,
+    }  # fmt: skip
+    given = {name: value for name, value in options.items() if value is not None}
     with themed(theme):
         described = {"model": model, "cluster": cluster, "software": software}
-        drawn = _draw(kind, file, axes, by, described, load, tiles)
-    if file.endswith((".csv", ".parquet")):
-        from ridgeline.report.figures.embedded import set_origin
-        from ridgeline.study.verify import table_origin
-
-        set_origin(drawn, table_origin(file, {"kind": kind, **axes, "by": by}))
+        drawn = _draw(kind, file, given, described, load)
     save(drawn, out)
     if json:
         print_json({"kind": kind, "file": file, "wrote": out})
@@ -92,44 +107,31 @@ def plot_(
 
 
 def _draw(
-    kind: str, file: str, axes: dict[str, str | None], by: str | None,
-    files: dict[str, str | None], load: str | None, tiles: int | None,
-) -> Axes:  # fmt: skip
+    kind: str, file: str, options: dict[str, Any], files: dict[str, str | None], load: str | None
+) -> Axes:
     """Draw what a file is of."""
+    from ridgeline import plot
     from ridgeline.errors import ConfigError
-    from ridgeline.report.figures.result import FIGURES
-    from ridgeline.report.figures.rows import ROW_FIGURES
-    from ridgeline.study.repeat import repeat
-    from ridgeline.study.row_plots import draw_rows
-    from ridgeline.study.row_values import flat_rows
-    from ridgeline.study.scaling_figures import KINDS, draw
 
     if kind == TOPOLOGY and not file.endswith(".json"):
         return _topology(file, load)
-    read = _read(file)
-    if kind == OP_GANTT or (isinstance(read, dict) and "request" in read):
-        return _of_op(kind, read, file, tiles)
-    if kind in KINDS:
-        return draw(kind, read, file=file)
-    if kind == TOPOLOGY or (kind in FIGURES and isinstance(read, dict) and "manifest" in read):
-        return repeat(read, **files, file=file, fold=kind != TOPOLOGY).plot(kind)
-    known = (*FIGURES, *KINDS, TOPOLOGY, OP_GANTT)
-    if kind in FIGURES and kind not in ROW_FIGURES:
-        raise ConfigError(f"a {kind} is of one result, JSON of ridgeline run --json", file=file)
-    return draw_rows(kind, flat_rows(read, file), file, axes, by, known)
+    if load is not None:
+        raise ConfigError("is of a network, not of a saved result", field="--load")
+    named = next((name for name, path in files.items() if path is not None), None)
+    if named is None:
+        return plot.draw(kind, file, **options)
+    from ridgeline.study.repeat import repeat
+    from ridgeline.study.row_plots import read
 
-
-def _of_op(kind: str, read: Any, file: str, tiles: int | None) -> Axes:
-    """Draw one op, priced again from the request in its result."""
-    from ridgeline.errors import ConfigError
-    from ridgeline.kernels.single_op import repeat
-    from ridgeline.report.figures.op import draw_op
-
-    if not isinstance(read, dict) or not isinstance(read.get("request"), dict):
-        raise ConfigError(
-            f"{kind} is of one op, JSON of ridgeline gemm --json or conv --json", file=file
-        )
-    return draw_op(kind, repeat(read["request"]), tiles=tiles)
+    plot.check_options(kind, options)
+    found = read(file)
+    if not plot.is_step(found):
+        raise ConfigError("is of a saved result", file=file, field=f"--{named}")
+    model, cluster, software = (files[name] for name in ("model", "cluster", "software"))
+    result = repeat(
+        found, model=model, cluster=cluster, software=software, file=file, fold=kind != TOPOLOGY
+    )
+    return plot.draw(kind, result, **options)
 
 
 def _topology(where: str, load: str | None) -> Axes:
@@ -140,14 +142,3 @@ def _topology(where: str, load: str | None) -> Axes:
 
     topology = topology_of(where)
     return network(topology, None if load is None else link_load(topology, load))
-
-
-def _read(file: str) -> Any:
-    """Read a table, or whatever stands in a JSON file."""
-    from ridgeline.config import read_text
-    from ridgeline.study.sweep import plain_rows
-    from ridgeline.workload.trace.json_files import read_json
-
-    if not file.endswith(".json"):
-        return plain_rows(file)
-    return read_json(read_text(file, limit=2**28).encode(), file)

@@ -70,7 +70,7 @@ def sensitivity(result: Result, factor: float = 2.0) -> tuple[Sensitivity, ...]:
             play(program.scaled(dict.fromkeys(names, factor))),
             play(program.scaled(dict.fromkeys(names, 1 / factor))),
         )
-        for group, names in _groups(program).items()
+        for group, names in resource_groups(program).items()
     ]
     found.append(
         Sensitivity(
@@ -82,8 +82,8 @@ def sensitivity(result: Result, factor: float = 2.0) -> tuple[Sensitivity, ...]:
     return tuple(sorted(found, key=lambda s: (s.more_s - s.less_s, s.resource)))
 
 
-def _groups(program: Program) -> dict[str, list[str]]:
-    """Names of the resources that the program uses: of an engine, a memory level, a link class."""
+def resource_groups(program: Program) -> dict[str, list[str]]:
+    """Return the resources of a program by engine, memory level or link class."""
     groups: dict[str, list[str]] = {}
     for number in sorted(set(program.work_resource.tolist())):
         name = program.resource_names[number]

@@ -36,7 +36,7 @@ def flat_rows(data: Any, name: str, wanted: str = "rows") -> list[dict[str, Any]
         data = data.to_dict("records")
     if not isinstance(data, Sequence) or isinstance(data, str):
         raise ConfigError(f"expected {wanted}, found {_kind(data)}", file=name)
-    rows = [row.to_row() if hasattr(row, "to_row") else row for row in data]
+    rows = [row.to_dict() if hasattr(row, "to_row") else row for row in data]
     wrong = next((row for row in rows if not isinstance(row, Mapping)), None)
     if wrong is not None:
         raise ConfigError(f"expected {wanted}, found a list with {_kind(wrong)} in it", file=name)
@@ -52,8 +52,15 @@ def _kind(value: Any) -> str:
 
 
 def _flat(row: Mapping[str, Any], before: str = "") -> dict[str, Any]:
-    """Return a result as one row, with the names of ``Result.to_row``."""
+    """Return a row; of a result, what it is of and its plan first, then as ``Result.to_row``."""
     flat: dict[str, Any] = {}
+    given = row.get("manifest")
+    if isinstance(given, Mapping):
+        for name in ("model", "cluster", "software"):
+            if isinstance(given.get(name), Mapping):
+                flat[name] = given[name].get("name")
+        if isinstance(given.get("plan"), Mapping):
+            flat |= _flat(given["plan"], "plan.")
     for name, value in row.items():
         if name == "manifest" and isinstance(value, Mapping):
             flat["manifest_hash"] = value.get("hash")

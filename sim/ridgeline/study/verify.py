@@ -329,15 +329,6 @@ def _rows(rows: Sequence[Mapping[str, Any]], study: str | Path) -> Iterator[_Pai
                 yield f"row {i}, {name}", value, now.get(name)
 
 
-def table_origin(file: str | Path, request: Mapping[str, str | None]) -> dict[str, Any]:
-    """Return the origin of a figure of rows: their file by name and hash, and what was asked."""
-    raw = Path(file).read_bytes()
-    return {
-        "repeat": {"of": "rows", **request},
-        "table": {"file": Path(file).name, "sha256": hashlib.sha256(raw).hexdigest()},
-    }
-
-
 def _figure(
     record: Mapping[str, Any] | None,
     path: Path,
@@ -408,9 +399,8 @@ def _figure_of_rows(
     hashed = hashlib.sha256(file.read_bytes()).hexdigest()
     yield f"content of {name} (sha256)", table["sha256"], hashed
     asked = record["repeat"]
-    axes = {"x": asked.get("x"), "y": asked.get("y")}
-    drawn = draw_rows(asked["kind"], plain_rows(file), str(file), axes, asked.get("by"))
-    yield from _drawn_again(record, drawn)
+    options = {name: value for name, value in asked.items() if name not in {"of", "kind"}}
+    yield from _drawn_again(record, draw_rows(asked["kind"], file, **options))
     if study is not None:
         yield from _rows(plain_rows(file), study)
 

@@ -17,8 +17,8 @@ import pytest
 import ridgeline as rl
 from ridgeline.cli import execute
 from ridgeline.errors import RidgelineError
-from ridgeline.report.figures.rows import ROW_FIGURES
 from ridgeline.study.ranking import pareto
+from ridgeline.study.row_plots import ROW_PLOTS
 from ridgeline.study.search.hypervolume import hypervolume
 from ridgeline.study.search.method import Outcome
 from ridgeline.study.search.run import HypervolumeBox, shares_of
@@ -146,7 +146,7 @@ def test_the_command_prints_what_it_found(
     assert [one["method"] for one in report["methods"]] == ["random"]
     assert report["methods"][0]["evaluations"] == 5
     assert execute(["plot", "hypervolume", str(out), "--out", str(figure)]) == 0
-    assert "hypervolume" in ROW_FIGURES
+    assert "hypervolume" in ROW_PLOTS
 
 
 def test_where_nothing_is_feasible_the_status_says_so(

@@ -15,6 +15,7 @@ from ridgeline.report.figures.style import (
     head,
     percent,
     prefixed,
+    subject,
     text_pt,
     words,
 )
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 def time(result: Result, ax: Axes) -> str:
     """Draw where the wall clock of a step goes: one bar for each part of ``time_s``."""
     _bars(ax, result.time_s, "s", "time on the critical rank")
-    head(ax, f"Time of a step: {show(result.time_s['total'], 's')}")
+    head(ax, f"Time of a step: {show(result.time_s['total'], 's')}", subject=subject(result))
     return "" if result.manifest["io_modelled"] else "Reading of input is not modelled."
 
 
@@ -38,7 +39,7 @@ def time(result: Result, ax: Axes) -> str:
 def energy(result: Result, ax: Axes) -> str:
     """Draw where the energy of a step goes: one bar for each part of ``energy_j``."""
     _bars(ax, result.energy_j, "J", "energy of all devices in use")
-    head(ax, f"Energy of a step: {show(result.energy_j['total'], 'J')}")
+    head(ax, f"Energy of a step: {show(result.energy_j['total'], 'J')}", subject=subject(result))
     return f"Scope: {result.manifest['energy_scope']}."
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from ridgeline.engine.program import Floats
 from ridgeline.kernels.cost import engine_rate
+from ridgeline.report.figures.fields import draw_sobol
 from ridgeline.report.figures.style import (
     COLOURS,
     GRID,
@@ -17,11 +18,13 @@ from ridgeline.report.figures.style import (
     figure,
     head,
     percent,
+    subject,
     text_pt,
     time_axis,
     words,
 )
 from ridgeline.report.sensitivity import LATENCIES, sensitivity
+from ridgeline.report.sobol import of_resources
 from ridgeline.units import show
 from ridgeline.workload.graph import Pass
 
@@ -55,6 +58,7 @@ def tornado(result: Result, ax: Axes) -> str:
             Patch(color=COLOURS["dram"], label="half (twice the latency)"),
         ],
         columns=2,
+        subject=subject(result),
     )
     ax.axvline(0, color=INK, linewidth=0.8)
     ax.set_yticks(range(len(found)), [one.resource for one in found])
@@ -72,6 +76,18 @@ def tornado(result: Result, ax: Axes) -> str:
 def _more_of(resource: str) -> str:
     what = f"the latency of {resource}" if resource == LATENCIES else f"the {resource}"
     return f"{'Half' if resource == LATENCIES else 'Twice'} {what}"
+
+
+@figure("sobol", height_in=3.0, left_in=1.5, top_in=0.75, bottom_in=1.05)
+def sobol(result: Result, ax: Axes) -> str:
+    """Draw what share of the variance of a step's time each resource explains, within halves."""
+    found = of_resources(result)
+    caption = (
+        f"Each resource independently between half and twice, uniform in its logarithm; "
+        f"{found.values:,} replays of the program, lines are standard errors."
+    )
+    title = f"Sensitivity of a step of {show(result.step_time_s, 's')}, all resources at once"
+    return draw_sobol(ax, found, title, caption, subject(result))
 
 
 class LayerUtilization(NamedTuple):
@@ -134,7 +150,7 @@ def utilisation(result: Result, ax: Axes) -> str:
     ax.set_xlabel("layer with matrix work (number, in the order of the network)")
     ax.tick_params(length=0)
     shades = [Patch(color=drawn.cmap(level / 5), label=f"{20 * level} %") for level in range(6)]
-    head(ax, "Share of the engine's peak rate", shades)
+    head(ax, "Share of the engine's peak rate", shades, subject=subject(result))
     weights = found.time_s
     whole = np.nansum(np.nanmean(found.share, axis=1) * weights) / weights.sum()
     lowest = int(np.nanargmax((1 - np.nanmean(found.share, axis=1)) * weights))

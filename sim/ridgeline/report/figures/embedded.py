@@ -98,7 +98,6 @@ def texts_of(figure: Figure) -> list[str]:
 
 def axes_record(ax: Axes) -> dict[str, Any]:
     """Return what axes show: labels, scales, limits, and the numbers of each series."""
-    from matplotlib.collections import PolyCollection
     from matplotlib.container import BarContainer, ErrorbarContainer
 
     lines = [line for line in ax.get_lines() if line.get_visible()]
@@ -109,14 +108,9 @@ def axes_record(ax: Axes) -> dict[str, Any]:
         for line in lines
     ]
     for collection in ax.collections:
-        points = np.asarray(collection.get_offsets(), np.float64)
-        if len(points) and not isinstance(collection, PolyCollection):
-            series.append(_series(str(collection.get_label()), points[:, 0], points[:, 1]))
-        elif isinstance(collection, PolyCollection):
-            vertices = [path.vertices for path in collection.get_paths()]
-            if vertices:
-                whole = np.concatenate(vertices)
-                series.append(_series(str(collection.get_label()), whole[:, 0], whole[:, 1]))
+        x, y = _drawn_by(collection)
+        if len(x):
+            series.append(_series(str(collection.get_label()), x, y))
     if ax.patches:
         boxes = np.array([_bounds(patch) for patch in ax.patches])
         series.append(_series("patches", boxes[:, :2].ravel(), boxes[:, 2:].ravel()))
@@ -140,6 +134,21 @@ def axes_record(ax: Axes) -> dict[str, Any]:
     if bars:
         made["plot_kind"] = "bar"
     return made
+
+
+def _drawn_by(collection: Any) -> tuple[Any, Any]:
+    """Return the points, the corners or, of a mesh, the places and values of a collection."""
+    from matplotlib.collections import LineCollection, PolyCollection, QuadMesh
+
+    if isinstance(collection, QuadMesh) and collection.get_array() is not None:
+        values = np.ma.filled(np.ma.asarray(collection.get_array(), np.float64), np.nan).ravel()
+        return np.arange(len(values)), values
+    if isinstance(collection, LineCollection | PolyCollection):
+        corners = [np.asarray(path.vertices, np.float64) for path in collection.get_paths()]
+        points = np.concatenate([np.empty((0, 2)), *corners])
+    else:
+        points = np.asarray(collection.get_offsets(), np.float64)
+    return points[:, 0], points[:, 1]
 
 
 def _bounds(patch: Any) -> tuple[float, float, float, float]:

@@ -43,6 +43,10 @@ _LEGIBLE_PT = 15.0
 """Between vertices that have room for their names."""
 _CLASS_COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00")
 _FILL = {"device": "#ffffff", "switch": "#444444", "nic": "#F0E442", "host": "#BBBBBB"}
+_BAR_IN = 0.75
+"""Height that the bar of colours takes."""
+_AREA = {"host": 1.9, "nic": 1.2}
+"""Of a marker over that of a device: a name has less room in a triangle than in a circle."""
 _MARKER = {"device": "o", "switch": "s", "nic": "D", "host": "^"}
 
 
@@ -71,7 +75,8 @@ def network(
     with themed():
         place = layout(topology)
         if ax is None:
-            ax = free_axes(*_size_in(place.xy, len(_keys(topology, load))))
+            width, height = _size_in(place.xy, len(_keys(topology, load)))
+            ax = free_axes(width, height + (_BAR_IN if load is not None else 0.0))
             said = "simulated, not measured; " if load is not None else ""
             drawn = (
                 f"{said}{topology.name}, {topology.n_links} links; ridgeline {__version__}, "
@@ -158,19 +163,22 @@ def _links(ax: Axes, topology: Topology, xy: Floats, bent: Floats, load: LinkLoa
     )  # fmt: skip
     busy.set_clim(0.0, 1.0)
     ax.add_collection(busy)
-    bar = ax.figure.colorbar(busy, ax=ax, shrink=0.6, pad=0.02, aspect=24)
-    bar.set_label("share of the time in use, busier direction", fontsize=SMALL)
+    bar = ax.figure.colorbar(
+        busy, ax=ax, location="bottom", shrink=0.5, pad=0.02, aspect=30, anchor=(0.0, 0.0)
+    )
+    bar.set_label("share of the time in use, busier direction (grey: idle)", fontsize=SMALL)
     bar.ax.tick_params(labelsize=SMALL)
-    bar.ax.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    bar.ax.xaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     bar.outline.set_visible(False)
 
 
 def _heat() -> object:
+    """Return colours of one order, light to dark, whose lightest is told from idle grey."""
+    import matplotlib
     from matplotlib.colors import LinearSegmentedColormap
 
-    return LinearSegmentedColormap.from_list(
-        "heat", ["#cfe3f3", "#56B4E9", "#0072B2", "#E69F00", "#D55E00", "#7a1500"]
-    )
+    shades = matplotlib.colormaps["YlOrRd"](np.linspace(0.25, 1.0, 64))
+    return LinearSegmentedColormap.from_list("heat", list(shades))
 
 
 def _is_doubled(topology: Topology, forward: Ints) -> Floats:
@@ -205,14 +213,16 @@ def _vertices(ax: Axes, topology: Topology, xy: Floats) -> None:
     for kind in dict.fromkeys(topology.vertex_kinds):
         at = xy[kinds == kind]
         ax.scatter(
-            at[:, 0], at[:, 1], s=spread, marker=_MARKER[kind], facecolor=_FILL[kind],
-            edgecolor=INK, linewidth=0.8 if n <= 300 else 0.3, zorder=3, label=_plural(kind),
+            at[:, 0], at[:, 1], s=spread * _AREA.get(kind, 1.0), marker=_MARKER[kind],
+            facecolor=_FILL[kind], clip_on=False, edgecolor=INK,
+            linewidth=0.8 if n <= 300 else 0.3, zorder=3, label=_plural(kind),
         )  # fmt: skip
     if labelled:
         for vertex, (x, y) in enumerate(xy):
             dark = kinds[vertex] == "switch"
+            low = "center_baseline" if kinds[vertex] != "host" else "top"
             ax.text(
-                x, y, _short(topology, vertex), ha="center", va="center", zorder=4,
+                x, y, _short(topology, vertex), ha="center", va=low, zorder=4,
                 fontsize=SMALL - 1, color="#ffffff" if dark else INK,
             )  # fmt: skip
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.report.figures.bars import energy, time
-from ridgeline.report.figures.effects import tornado, utilisation
+from ridgeline.report.figures.effects import sobol, tornado, utilisation
 from ridgeline.report.figures.embedded import DESCRIPTION, description, of_result, set_origin
 from ridgeline.report.figures.links import topology
+from ridgeline.report.figures.pipeline import pipeline
 from ridgeline.report.figures.roofline import roofline
 from ridgeline.report.figures.steps import memory, power, timeline
 from ridgeline.report.figures.style import FIGURES, METADATA, FigureFunction, saving
@@ -30,9 +31,11 @@ __all__ = [
     "draw",
     "energy",
     "memory",
+    "pipeline",
     "power",
     "roofline",
     "save",
+    "sobol",
     "time",
     "timeline",
     "topology",

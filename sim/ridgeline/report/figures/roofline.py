@@ -13,7 +13,17 @@ from matplotlib.lines import Line2D
 
 from ridgeline.kernels.cost import engine_rate, level_bandwidth
 from ridgeline.report.figures.line_names import level_name, slope_name
-from ridgeline.report.figures.style import COLOURS, FAINT, INK, PAPER, SMALL, figure, head, percent
+from ridgeline.report.figures.style import (
+    COLOURS,
+    FAINT,
+    INK,
+    PAPER,
+    SMALL,
+    figure,
+    head,
+    percent,
+    subject,
+)
 from ridgeline.report.op_times import op_times
 from ridgeline.units import show
 from ridgeline.workload.graph import Pass
@@ -83,7 +93,12 @@ def roofline(result: Result, ax: Axes) -> str:
         for name in Pass
         if any(p.pass_ is name for p in shown)
     ]
-    head(ax, f"Roofline of {result.manifest['model']['name']} on {device.name}", handles)
+    head(
+        ax,
+        f"Roofline of {result.manifest['model']['name']} on {device.name}",
+        handles,
+        subject=subject(result),
+    )
     return _caption(result, ax, shown, roofs)
 
 

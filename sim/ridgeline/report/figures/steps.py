@@ -19,6 +19,7 @@ from ridgeline.report.figures.style import (
     figure,
     head,
     percent,
+    subject,
     time_axis,
     words,
 )
@@ -65,7 +66,7 @@ def timeline(result: Result, ax: Axes) -> str:
         for row, stream in enumerate(streams):
             talk = _intersection(_spans(played, stream, collectives=True), exposed)
             hatched = {"facecolor": "none", "edgecolor": PAPER, "hatch": "//////", "linewidth": 0}
-            _boxes(ax, played, talk, row, **hatched, gid="exposed")
+            boxes(ax, played, talk, row, **hatched, gid="exposed")
         handles.append(
             Patch(
                 facecolor=COLOURS[COLLECTIVE],
@@ -83,6 +84,7 @@ def timeline(result: Result, ax: Axes) -> str:
         f"{title}: {show(played.makespan_s, 's')}",
         handles,
         columns=4 if len(handles) <= 4 else 3,
+        subject=subject(result),
     )
     names = [program.stream_names[stream].rpartition("/")[2] for stream in streams]
     ax.set_yticks(range(len(streams)), [name.replace("-to-", "\nto ") for name in names])
@@ -165,7 +167,7 @@ def memory(result: Result, ax: Axes) -> str:
     ax.set_ylabel(f"memory of a device ({of})")
     verdict = "fits" if result.fits else "does not fit"
     title = f"Memory over a step: at most {peak:.4g} {of} of {capacity_gib:.4g} GiB, {verdict}"
-    head(ax, title, layers)
+    head(ax, title, layers, subject=subject(result))
     return (
         f"Triangle: the fullest moment, at {show(ranks[rank].peak_s, 's')}. Not counted: alignment "
         "and fragmentation of the allocator, workspaces of libraries."
@@ -180,7 +182,7 @@ def _draw_stream(ax: Axes, played: Timeline, stream: int, row: int) -> set[str]:
     wide = spans[:, 1] - spans[:, 0] >= _WIDE * played.makespan_s
     shown = {program.kind_names[kind]: kind for kind in np.unique(kinds).tolist()}
     for name, kind in shown.items():
-        _boxes(
+        boxes(
             ax,
             played,
             spans[kinds == kind],
@@ -198,7 +200,7 @@ def _draw_stream(ax: Axes, played: Timeline, stream: int, row: int) -> set[str]:
     return set(shown)
 
 
-def _boxes(ax: Axes, played: Timeline, spans_s: Floats, row: int, **style: Any) -> None:
+def boxes(ax: Axes, played: Timeline, spans_s: Floats, row: int, **style: Any) -> None:
     """Draw [n, 2] starts and ends as boxes in a row."""
     from matplotlib.collections import PolyCollection
 
@@ -254,6 +256,6 @@ def power(result: Result, ax: Axes) -> str:
     ax.set_xlabel(f"time since the step began ({unit})")
     ax.set_ylabel("power of a device (W)")
     title = f"Power over a step: {mean_w:,.0f} W a device in the mean"
-    head(ax, title)
+    head(ax, title, subject=subject(result))
     limited = "" if limit is None else f" Dashed: the limit of the board, {show(limit.value, 'W')}."
     return f"Line: the mean. A task draws its energy evenly from start to end.{limited}"

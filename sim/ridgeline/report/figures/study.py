@@ -28,6 +28,7 @@ from ridgeline.report.figures.column_axes import (
     valued,
 )
 from ridgeline.report.figures.style import (
+    CAPTION,
     COLOURS,
     FAINT,
     INK,
@@ -35,6 +36,7 @@ from ridgeline.report.figures.style import (
     SMALL,
     head,
     sheet,
+    text_pt,
     words,
     wrapped,
 )
@@ -67,8 +69,12 @@ def curve(
     y: str,
     by: str | Sequence[str] | None = None,
     ax: Axes | None = None,
+    *,
+    title: str = "",
 ) -> Axes:
     """Draw one column over another, a line for each value of a third (batch size against time).
+
+    Rows that state the range of their value (`band_columns`) have a band from 5 to 95 %.
 
     Of two columns in `by` the first is told by colours and the second by dashes; the values of more
     are joined. Where a line has several points at one place, in rows that differ in something else,
@@ -83,7 +89,8 @@ def curve(
     def draw(axes: Axes) -> str:
         colours, dashes, lines = _told_apart(rows, told)
         across, up = ColumnScale.of(x, rows), ColumnScale.of(y, rows)
-        repeated = False
+        repeated = banded = False
+        band = band_columns(rows, y)
         for names, members in lines.items():
             points = sorted((across.number(row), up.number(row)) for row in members)
             middles = [
@@ -94,6 +101,14 @@ def curve(
                 *zip(*middles, strict=True), marker="o", markersize=3.5, linewidth=1.2,
                 color=colours[names[0]], linestyle=dashes[names[-1]], label=", ".join(names),
             )  # fmt: skip
+            if band is not None and len(middles) == len(members):
+                ordered = sorted(members, key=across.number)
+                low, high = ([float(row[name]) / up.size for row in ordered] for name in band)
+                axes.fill_between(
+                    [across.number(row) for row in ordered], low, high, color=colours[names[0]],
+                    alpha=0.2, linewidth=0, gid="band",
+                )  # fmt: skip
+                banded = True
             if len(middles) < len(points):
                 repeated = True
                 along, high = np.transpose(points)
@@ -118,12 +133,26 @@ def curve(
         axes.set_xlabel(across.label)
         axes.set_ylabel(up.label)
         handles = _keys(colours, dashes) if told else []
-        head(axes, f"{column_name(y).capitalize()} over {column_name(x)}", handles, columns=4)
+        head(axes, f"{column_name(y).capitalize()} over {column_name(x)}", handles, columns=4,
+             subject=title)  # fmt: skip
         each = f"A line for each {_listed(told)}. " if told else ""
         joined = "; lines join medians" if repeated else ""
+        joined += "; bands: 90 % of what is expected" if banded else ""
         return f"{each}{counted(rows, 'point')}{joined}; {begins}."
 
     return sheet(_SPACE, draw, stamp(rows), ax)
+
+
+def band_columns(rows: Sequence[Row], y: str) -> tuple[str, str] | None:
+    """Return the columns with the 5 and the 95 % of a column, if every row has both.
+
+    ``Y.p05`` and ``Y.p95``, or those of a result's ``uncertainty``.
+    """
+    for start in (y, f"uncertainty.{y}", f"uncertainty.{y.removesuffix('.total')}"):
+        names = f"{start}.p05", f"{start}.p95"
+        if all(isinstance(row.get(name), int | float) for row in rows for name in names):
+            return names
+    return None
 
 
 _Names = tuple[str, ...]
@@ -176,9 +205,27 @@ def _keys(colours: Mapping[str, str], dashes: Mapping[str, _Dash]) -> list[Artis
 
 
 def pareto_front(
-    rows: Sequence[Row], front: Sequence[Row], x: str, y: str, ax: Axes | None = None
+    rows: Sequence[Row],
+    front: Sequence[Row],
+    x: str,
+    y: str,
+    ax: Axes | None = None,
+    *,
+    label: Sequence[str] = (),
+    title: str = "",
 ) -> Axes:
-    """Draw all rows over two columns, and those that no other row beats joined by a line."""
+    """Draw all rows over two columns, and those that no other row beats joined by steps.
+
+    Between two points of a front nothing is known to be better than the worse value of each, so
+    that the line goes in steps. An axis whose values cross decades is logarithmic.
+
+    Parameters
+    ----------
+    label
+        Columns that name the points of the front, where there is room.
+    title
+        Network, machine and stack.
+    """
     rows = whole(rows, x, y)
 
     def draw(axes: Axes) -> str:
@@ -188,23 +235,80 @@ def pareto_front(
             *zip(*both, strict=True), linestyle="", marker="o", markersize=3, color=FAINT,
             alpha=0.5, gid="rows", label="beaten by another row",
         )  # fmt: skip
-        best = sorted((across.number(row), up.number(row)) for row in front)
+        best = sorted(((across.number(row), up.number(row)), i) for i, row in enumerate(front))
         axes.plot(
-            *zip(*best, strict=True), marker="o", markersize=4.5, linewidth=1.2, color=SERIES[0],
-            gid="front", label="front",
+            *zip(*(place for place, _ in best), strict=True), marker="o", markersize=4.5,
+            linewidth=1.2, color=SERIES[0], drawstyle="steps-post", gid="front", label="front",
         )  # fmt: skip
-        lefts, ups = zip(*both, strict=True)
+        said_axes = _front_axes(axes, *zip(*both, strict=True))
+        axes.set_xlabel(across.label)
+        axes.set_ylabel(up.label)
+        head(axes, "Pareto front", list(axes.get_lines())[1::-1], subject=title)
+        named = ""
+        if label:
+            texts = [", ".join(said(front[i].get(name), name) for name in label) for _, i in best]
+            _name_points(axes, [place for place, _ in best], texts)
+            named = f" Named by {_listed(label)}."
+        return f"{len(front)} of {counted(rows, 'point')} on the front; {said_axes}.{named}"
+
+    return sheet(_SPACE, draw, stamp(rows), ax)
+
+
+_CROSSED = 30.0
+"""Values that are so far apart cross a decade or two: their axis is logarithmic."""
+
+
+def _front_axes(axes: Axes, lefts: Sequence[float], ups: Sequence[float]) -> str:
+    """Make axes logarithmic where values cross decades, else begin them at zero; say which."""
+    logs = [min(v) > 0 and max(v) >= _CROSSED * min(v) for v in (lefts, ups)]
+    begins = ""
+    if not logs[1]:
         begins = _from_zero(axes, ups)
+    if not logs[0]:
         _plain_below(axes, max(lefts))
         if min(lefts) >= 0:
             axes.set_xlim(left=0)
-            begins = begins.replace("the vertical axis begins", "both axes begin")
-        axes.set_xlabel(across.label)
-        axes.set_ylabel(up.label)
-        head(axes, "Pareto front", list(axes.get_lines())[1::-1])
-        return f"{len(front)} of {counted(rows, 'point')} on the front; {begins}."
+            begins = (
+                begins.replace("the vertical axis begins", "both axes begin")
+                or "the horizontal axis begins at 0"
+            )
+    for name, log, axis, scale in (
+        ("horizontal", logs[0], axes.xaxis, axes.set_xscale),
+        ("vertical", logs[1], axes.yaxis, axes.set_yscale),
+    ):
+        if log:
+            scale("log")
+            axis.set_major_formatter(lambda value, _: plain_number(value))
+            begins = f"{begins}; the {name} axis is logarithmic".removeprefix("; ")
+    return begins.replace(
+        "the horizontal axis is logarithmic; the vertical axis is logarithmic",
+        "both axes are logarithmic",
+    )
 
-    return sheet(_SPACE, draw, stamp(rows), ax)
+
+def _name_points(axes: Axes, places: Sequence[tuple[float, float]], texts: Sequence[str]) -> None:
+    """Write names to the upper right of points, those that overlap none written before."""
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    taken: list[tuple[float, float, float, float]] = []
+    point = figure.dpi / 72
+    high = CAPTION * point * 1.2
+    for place, text in zip(places, texts, strict=True):
+        x, y = axes.transData.transform(place)
+        wide = text_pt(text, CAPTION) * point
+        left = min(x + 4 * point, axes.bbox.x1 + 0.15 * figure.dpi - wide)
+        box = (left, y + 3 * point, left + wide, y + 3 * point + high)
+        if any(_overlap(box, other) for other in taken) or box[3] > axes.bbox.y1:
+            continue
+        taken.append(box)
+        axes.annotate(
+            text, place, xytext=((left - x) / point, 3), textcoords="offset points",
+            fontsize=CAPTION, color=INK, gid="name",
+        )  # fmt: skip
+
+
+def _overlap(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
+    return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
 def bars(rows: Sequence[Row], kind: str, by: Sequence[str] = (), ax: Axes | None = None) -> Axes:

@@ -79,7 +79,7 @@ _RC: Any = MappingProxyType(
 )
 # What makes the bytes of a file depend on the figure alone.
 _SAVE_RC: Any = MappingProxyType(
-    {"svg.hashsalt": "ridgeline", "svg.fonttype": "path", "pdf.fonttype": 42}
+    {"svg.hashsalt": "ridgeline", "svg.fonttype": "none", "pdf.fonttype": 42}
 )
 METADATA: Mapping[str, Mapping[str, None]] = MappingProxyType(
     {
@@ -143,6 +143,11 @@ def figure(
         return FIGURES.register(name)(drawn)
 
     return put
+
+
+def figure_rc() -> dict[str, Any]:
+    """Return matplotlib's settings of letters, labels, titles and legends."""
+    return dict(_RC)
 
 
 def themed() -> Any:
@@ -246,8 +251,31 @@ def stamp_text(result: Result) -> str:
     )
 
 
-def head(ax: Axes, title: str, handles: Sequence[Artist] = (), columns: int = 6) -> None:
-    """Set the title and, between it and the axes, a legend of `columns` columns."""
+def subject(result: Result) -> str:
+    """Name network, machine and software stack of a result."""
+    given, software = result.manifest, result.manifest["software"]
+    bound = ", a bound" if software["bound"] else ""
+    return (
+        f"{given['model']['name']} on {given['plan']['devices']} × {given['device']['name']} "
+        f"({given['cluster']['name']}), software {software['name']}{bound}"
+    )
+
+
+def head(
+    ax: Axes,
+    title: str,
+    handles: Sequence[Artist] = (),
+    columns: int = 6,
+    *,
+    subject: str = "",
+) -> None:
+    """Set the title and, between it and the axes, a legend of `columns` columns.
+
+    Parameters
+    ----------
+    subject
+        Network, machine and stack: a line below the title.
+    """
     width_pt = ax.bbox.width / ax.figure.dpi * 72
     for one in handles:  # a name that is longer than a line takes several
         room_pt = width_pt - (_HANDLE + 0.5) * SMALL
@@ -257,7 +285,16 @@ def head(ax: Axes, title: str, handles: Sequence[Artist] = (), columns: int = 6)
     if columns == 1:
         rows = sum(str(one.get_label()).count("\n") + 1 for one in handles)
     lines = wrapped(title, TEXT + 1, width_pt, "bold")
-    ax.set_title("\n".join(lines), pad=8 + _LEGEND_ROW * rows, gid=_TITLE)
+    below_pt = 8 + _LEGEND_ROW * rows
+    if subject:
+        about = wrapped(subject, SMALL, 0.97 * width_pt)
+        ax.annotate(
+            "\n".join(about), (0, 1), xycoords="axes fraction", xytext=(0, below_pt - 2),
+            textcoords="offset points", va="bottom", fontsize=SMALL, color=FAINT,
+            annotation_clip=False, gid="subject",
+        )  # fmt: skip
+        below_pt += 1.3 * SMALL * len(about)
+    ax.set_title("\n".join(lines), pad=below_pt, gid=_TITLE)
     if handles:
         ax.legend(
             handles=handles,

@@ -733,7 +733,7 @@
 
   const axisOf = (column) => {
     const [low, high] = ends(column.values);
-    return { label: column.label, unit: column.unit, log: low > 0 && high >= 100 * low, min: null, max: null };
+    return { label: column.label, unit: column.unit, log: low > 0 && high >= 30 * low, min: null, max: null };
   };
 
   function chooser(text, columns, chosen, change) {

@@ -88,7 +88,7 @@ def rows_report(rows: Sequence[Row], name: str) -> Report:
             "Pareto front",
             "Every point over two columns that you choose, and those that no other beats in both. "
             "The line goes in steps: between two points of the front the worse value of each "
-            "holds. An axis is logarithmic where its values cross two decades, and says so.",
+            "holds. An axis is logarithmic where its values cross decades, and says so.",
             figure={"type": "front", "label": "Pareto front.", "x": across, "y": up},
             table=table,
             command=f"ridgeline plot pareto {name} --x {across} --y {up} --out front.svg",
