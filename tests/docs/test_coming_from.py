@@ -20,15 +20,17 @@ DOCS = ROOT / "docs"
 QUESTION = "from-a-question-to-a-figure.md"
 PAGES = (
     "from-scalesim.md", "from-astrasim.md", "from-calculon.md", "from-timeloop.md", QUESTION,
-    "sweeps.md", "search.md", "fabrics.md", "faults.md", "whatif.md", "neighbours.md",
+    "sweeps.md", "fabrics.md", "faults.md", "whatif.md", "neighbours.md",
     "transport.md",
 )  # fmt: skip
+SEARCH = pytest.param("search.md", marks=pytest.mark.thorough)
+"""Its commands search, for longer than a run of all tests has room for."""
 MEMORY, ARRAYS = "cluster.device.memory.hbm", "cluster.device.engines.mxu.array"
 sys.path.insert(0, str(ROOT / "notebooks"))
 import run as runner  # noqa: E402
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, SEARCH])
 def test_all_commands_of_a_page_run_in_order(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -45,14 +47,14 @@ def test_all_commands_of_a_page_run_in_order(
             Path(target).write_text(printed, encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", [*PAGES, SEARCH])
 def test_python_of_a_page_runs(page: str) -> None:
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL):
         exec(block, names)
 
 
-@pytest.mark.parametrize("page", [*PAGES, "gallery.md"])
+@pytest.mark.parametrize("page", [*PAGES, SEARCH, "gallery.md"])
 def test_links_and_pictures_exist(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", (DOCS / page).read_text("utf-8")):
         assert (DOCS / target).exists(), target

@@ -11,6 +11,9 @@ import pytest
 from ridgeline.cli import execute
 from ridgeline.report.honesty.rules import RULES, order_of
 
+pytestmark = pytest.mark.thorough
+"""Its simulated steps take longer than a run of all tests has room for."""
+
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "honesty.md").read_text("utf-8")
 

@@ -10,6 +10,9 @@ import pytest
 
 from ridgeline.cli import execute
 
+pytestmark = pytest.mark.thorough
+"""Its simulated steps take longer than a run of all tests has room for."""
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "parts.md").read_text("utf-8")
 COMMANDS = [

@@ -14,6 +14,9 @@ from ridgeline.study.validate.rows import MeasuredRow, read_rows
 from ridgeline.training.run_file import point_of, read_run
 from ridgeline.training.train import train
 
+pytestmark = pytest.mark.thorough
+"""Its simulated steps take longer than a run of all tests has room for."""
+
 RUN = Path(__file__).parents[2] / "docs" / "examples" / "runs" / "mlperf" / "bert-dgx-a100.yaml"
 
 

@@ -37,9 +37,11 @@ class SearchSettings(Strict):
 
     objectives: dict[str, Literal["min", "max"]] = Field(min_length=1, max_length=6)
     """Columns of a row, and whether the smallest or the largest value is best."""
-    method: Annotated[list[str], BeforeValidator(_listed), Field(min_length=1)] = Field(
-        default=["lazy-gp"]
-    )
+    method: Annotated[
+        list[str],
+        BeforeValidator(_listed, json_schema_input_type=str | list[str]),
+        Field(min_length=1),
+    ] = Field(default=["lazy-gp"])
     """How points are chosen: a name or several; random runs beside them."""
     evaluations: int | None = Field(default=None, ge=1, le=MAX_EVALUATIONS)
     """Points of each search; without it, 60, and all points where all are enumerated."""
