@@ -189,7 +189,7 @@ MISTAKES = [
     (("conv", "1", "3", "4", "4", "8", "7", "--device", "p100-sxm2"), "larger than the padded"),
     (("conv", "1", "3", "8", "8", "8", "3", "--device", "p100-sxm2", "--pass", "x"), "no pass 'x'"),
     (("roofline", "v101-sxm2-16gb"), "did you mean 'v100-sxm2-16gb'"),
-    (("energy-table", "horowitz"), "did you mean 'horowitz-45nm'"),
+    (("energy-table", "horowits"), "did you mean 'horowitz-45nm'"),
     (("sweep", "nowhere.yaml"), "nowhere.yaml: cannot be read: No such file"),
     (
         ("run", "mlp", "dgx1-v100", "--batch", "8", "--set", "software.memory.runtime=1e30GB"),

@@ -79,7 +79,7 @@ MISTAKES = [
     ("device", "bandwidth: 1 TB/s, ", "", 23, "memory.hbm", "needs a bandwidth"),
     ("device", "instances: 64", "instances: 0", 21, "memory.registers.instances", "at least 1"),
     ("device", "energy.yaml", "enregy.yaml", 6, "energy_table", "does not exist"),
-    ("device", "energy.yaml", "gpu-12", 6, "energy_table", "did you mean 'gpu-12nm'"),
+    ("device", "energy.yaml", "gpu-12mn", 6, "energy_table", "did you mean 'gpu-12nm'"),
     ("device", "year: 2020", "year: 2020\nyear: 2021", 5, None, "'year' stands twice"),
     ("device", "name: toy", "name: !!python/name:os.system", 3, None, "tag"),
     ("device", "year: 2020", "year: 2020\nprices: 5", 5, "prices", "unknown field 'prices'"),

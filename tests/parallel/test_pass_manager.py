@@ -35,7 +35,7 @@ ASKED: list[tuple[str, dict[str, Any]]] = [
     ("multi-tensor-launches", {"optimizer.impl": "fused"}),
     ("optimizer-op-by-op", {"optimizer.impl": "per-tensor"}),
 ]
-ALWAYS = {"gradient-formats"}  # returns the graph as it is for the format of the update
+ALWAYS = {"gradient-formats", "unpacked-weights"}  # return most graphs as they are
 
 # Asked for by a unit behind the accumulators, by a host whose inputs are waited for, and by matrix
 # units that read operands in 8 bits in either layout.

@@ -406,5 +406,7 @@ def test_every_kind_is_computed_by_the_interpreter():
         "head-products",
     }  # of a cache; tests/workload/test_generation
     kinds = {kind for kind, _, _ in ops.flop_table()} - {"optimizer"} - only_traced
+    # What passes tensors between parts, and unpacks weights of few bits, computes no function.
+    kinds -= {"hand-over", "take-over", "unpack"}
     assert kinds - SAME <= FORWARD.keys()
     assert kinds - SAME <= GRADIENT.keys()

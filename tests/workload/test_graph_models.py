@@ -208,7 +208,7 @@ def test_broken_files_are_explained(tmp_path, text, message):
 
 def test_unknown_names_list_what_is_there():
     with pytest.raises(ConfigError, match="did you mean 'resnet50'"):
-        load_model("resnet-50")
+        load_model("resnett50")
 
 
 def test_importing_the_room_is_light():

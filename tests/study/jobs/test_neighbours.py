@@ -269,7 +269,7 @@ def test_repeated_steps_take_as_long_as_one(
 def test_folded_programs_and_unlike_links_are_refused() -> None:
     lowered = rl.simulate("mlp", "dgx1-v100", rl.Plan(data=8, global_batch=256)).details.lowered
     with pytest.raises(RidgelineError, match="folded"):
-        merged([lowered.program], ["one"], set())
+        merged([lowered.program], ["one"], {"a link"})
     every = rl.simulate("mlp", TREE, rl.Plan(data=4, global_batch=256), fold=False)
     program = every.details.lowered.program
     name = program.resource_names[int(program.work_resource[-1])]

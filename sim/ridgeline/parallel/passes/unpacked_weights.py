@@ -19,7 +19,7 @@ def _always(to: PassContext) -> tuple[()]:
     return ()
 
 
-@graph_pass("unpacked-weights", 5, _always)
+@graph_pass("unpacked-weights", 6, _always)
 def with_unpacked_weights(graph: Graph) -> Graph:
     """Return the graph with an op before each product of a matrix in few bits, which unpacks it."""
     tensors = dict(graph.tensors)

@@ -248,7 +248,7 @@ def draw_sobol(axes: Axes, found: SobolIndices, title: str, caption: str, about:
     axes.tick_params(axis="y", length=0)
     axes.set_xlim(0, max(1.0, 1.05 * float(np.max(found.total + found.total_error))))
     axes.grid(axis="x", color=GRID, linewidth=0.6)
-    axes.set_xlabel("share of the variance")
+    axes.set_xlabel("share of the variance (1)")
     handles = [
         Patch(color=COLOURS["compute"], label="alone (first order)"),
         Patch(color=COLOURS["dram"], label="with interactions (total)"),
