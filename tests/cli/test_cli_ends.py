@@ -46,7 +46,7 @@ def test_nothing_is_measured_for_a_file_that_cannot_be_written(
     def measured(*_: object) -> None:
         raise AssertionError("it is measured before")
 
-    monkeypatch.setattr("ridgeline.study.calibrate.calibrate", measured)
+    monkeypatch.setattr("ridgeline.study.calibrate.this_machine.measured", measured)
     assert execute(["calibrate", "--quick", "--out", place]) == 2
     assert capsys.readouterr().err.startswith(f"ridgeline: {place}: cannot be written")
 

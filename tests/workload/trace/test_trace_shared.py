@@ -143,8 +143,9 @@ def test_weights_that_the_loss_does_not_need_are_held_but_not_trained():
         return sketch.done(sketch.linear(sketch.x, "a", 4))
 
     graph = model(write).training(2)
-    assert graph.parameters == 100 + 64
-    assert graph.tensors["frozen"].role is Role.BUFFER
+    assert graph.parameters == 100 + 64 + 3
+    assert graph.tensors["frozen"].role is Role.WEIGHT
+    assert graph.frozen == {"frozen"}
     assert [op.inputs[0] for op in graph.ops if op.kind == "optimizer"] == ["a.weight"]
 
 
