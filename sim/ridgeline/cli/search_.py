@@ -15,7 +15,7 @@ from ridgeline.cli.software import SoftwareOrAll
 from ridgeline.cli.sweep_ import FAILED_STATUS
 
 if TYPE_CHECKING:
-    from ridgeline.study.search.result import SearchResult
+    from ridgeline.study.search.result import DesignSearchResult
 
 _SHOWN_ROWS = 20
 _SHOWN_FAILURES = 3
@@ -112,7 +112,7 @@ def search_(
     return _print_failed(result)
 
 
-def _print(result: SearchResult, output: str | None) -> None:
+def _print(result: DesignSearchResult, output: str | None) -> None:
     from ridgeline.report.tables import plain_table
     from ridgeline.study.columns import resolve
 
@@ -163,7 +163,7 @@ def _print(result: SearchResult, output: str | None) -> None:
         screen.print(f"wrote {len(result.rows)} rows to {output}", soft_wrap=True)
 
 
-def _print_failed(result: SearchResult) -> int:
+def _print_failed(result: DesignSearchResult) -> int:
     from ridgeline.study.study_file import shown
 
     failed = [row for row in result.rows if row["error"]]

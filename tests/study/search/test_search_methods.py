@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError
-from ridgeline.study.search.method import SEARCH_METHODS, Outcome, SearchMethod
+from ridgeline.study.search.method import SEARCH_METHODS, Evaluated, SearchMethod
 from ridgeline.study.search.methods.lazy_gp import LazyGpSearch
 from ridgeline.study.search.methods.plain import ExhaustiveSearch, RandomSearch
 from ridgeline.study.search.space import Design, SearchSpace
@@ -49,7 +49,7 @@ def searched(
         found = [function(method.space.values(design)) for design in designs]
         method.tell(
             designs,
-            [f if isinstance(f, Outcome) else Outcome((f,), feasible=True) for f in found],
+            [f if isinstance(f, Evaluated) else Evaluated((f,), feasible=True) for f in found],
         )
     return list(method.asked)
 
@@ -74,8 +74,8 @@ def test_the_lazy_process_finds_the_valley_that_random_search_misses(parallel: i
 def test_conditions_are_learned() -> None:
     space = space_of(BOX)
 
-    def bounded(values: dict[str, Any]) -> Outcome:
-        return Outcome((branin(values),), feasible=values["plan.x"] < 0.0)
+    def bounded(values: dict[str, Any]) -> Evaluated:
+        return Evaluated((branin(values),), feasible=values["plan.x"] < 0.0)
 
     lazy = LazyGpSearch(space, 1, 0)
     designs = searched(lazy, bounded, 30)
@@ -87,16 +87,16 @@ def test_conditions_are_learned() -> None:
 def test_failures_are_avoided_and_all_failing_is_survived() -> None:
     space = space_of(BOX)
 
-    def partly(values: dict[str, Any]) -> Outcome:
+    def partly(values: dict[str, Any]) -> Evaluated:
         if values["plan.y"] > 7.5:
-            return Outcome(None, feasible=False)
-        return Outcome((branin(values),), feasible=True)
+            return Evaluated(None, feasible=False)
+        return Evaluated((branin(values),), feasible=True)
 
     designs = searched(LazyGpSearch(space, 1, 1), partly, 24)
     assert sum(space.values(d)["plan.y"] > 7.5 for d in designs) < 10
-    nothing = searched(LazyGpSearch(space, 1, 1), lambda _: Outcome(None, feasible=False), 12)
+    nothing = searched(LazyGpSearch(space, 1, 1), lambda _: Evaluated(None, feasible=False), 12)
     assert len(nothing) == 12
-    hopeless = searched(LazyGpSearch(space, 1, 1), lambda v: Outcome((branin(v),), False), 12)
+    hopeless = searched(LazyGpSearch(space, 1, 1), lambda v: Evaluated((branin(v),), False), 12)
     assert len(hopeless) == 12
 
 
@@ -190,7 +190,7 @@ def test_samplers_of_optuna_ask_for_nothing_twice(name: str) -> None:
     runs = [
         searched(
             SEARCH_METHODS[name](space, 2, seed),
-            lambda v: Outcome((v["plan.x"], -float(v["plan.i"])), v["plan.i"] < 6),
+            lambda v: Evaluated((v["plan.x"], -float(v["plan.i"])), v["plan.i"] < 6),
             40, parallel=2,
         )
         for seed in (0, 0, 1)

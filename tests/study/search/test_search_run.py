@@ -20,7 +20,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.study.ranking import pareto
 from ridgeline.study.row_plots import ROW_PLOTS
 from ridgeline.study.search.hypervolume import hypervolume
-from ridgeline.study.search.method import Outcome
+from ridgeline.study.search.method import Evaluated
 from ridgeline.study.search.run import HypervolumeBox, shares_of
 from ridgeline.study.store import working_file
 from ridgeline.study.study_file import load_study
@@ -228,8 +228,8 @@ def test_mistakes_in_options(
     assert message in capsys.readouterr().err
 
 
-def outcomes(*values: Any) -> list[Outcome]:
-    return [Outcome(v, feasible=True) if v else Outcome(None, feasible=False) for v in values]
+def outcomes(*values: Any) -> list[Evaluated]:
+    return [Evaluated(v, feasible=True) if v else Evaluated(None, feasible=False) for v in values]
 
 
 def test_the_box_reaches_a_tenth_behind_the_front() -> None:

@@ -12,7 +12,7 @@ from ridgeline.registry import Registry
 from ridgeline.study.search.space import Design, SearchSpace
 
 
-class Outcome(NamedTuple):
+class Evaluated(NamedTuple):
     """What was found at a design.
 
     Attributes
@@ -47,7 +47,7 @@ class SearchMethod(ABC):
         self.space, self.objectives = space, objectives
         self.rng = np.random.default_rng(seed)
         self.asked: dict[Design, None] = {}
-        self.outcomes: dict[Design, Outcome] = {}
+        self.outcomes: dict[Design, Evaluated] = {}
 
     def ask(self, count: int) -> list[Design]:
         """Return up to `count` designs that were not asked for before; fewer where none is left."""
@@ -58,7 +58,7 @@ class SearchMethod(ABC):
                 found.append(design)
         return found
 
-    def tell(self, designs: Sequence[Design], outcomes: Sequence[Outcome]) -> None:
+    def tell(self, designs: Sequence[Design], outcomes: Sequence[Evaluated]) -> None:
         """Take in what was found at designs that were asked for."""
         self.outcomes.update(zip(designs, outcomes, strict=True))
 

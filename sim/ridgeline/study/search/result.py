@@ -14,8 +14,6 @@ from ridgeline.study.study_file import Row
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from ridgeline.study.search.run import SearchRun
-
 
 @dataclass(frozen=True)
 class MethodSummary:
@@ -53,7 +51,7 @@ class MethodSummary:
 
 
 @dataclass(frozen=True)
-class SearchResult:
+class DesignSearchResult:
     """All rows of a search, and what they say.
 
     Attributes
@@ -85,28 +83,9 @@ class SearchResult:
     reference: dict[str, float]
     designs: int | None
 
-    @classmethod
-    def of(cls, run: SearchRun, rows: list[Row]) -> SearchResult:
-        """Sum up the rows of a search that has run."""
-        objectives: dict[str, str] = dict(run.settings.objectives)
-        box = run.box
-        signs = [1.0 if side == "min" else -1.0 for side in objectives.values()]
-
-        def named(corner: Any) -> dict[str, float]:
-            if corner is None:
-                return {}
-            values = (sign * value for sign, value in zip(signs, corner.tolist(), strict=True))
-            return dict(zip(objectives, values, strict=True))
-
-        fields = run.study.fields
-        return cls(
-            run.study.name, objectives, fields, rows, front_of(rows, objectives, fields),
-            summaries(rows), named(box.ideal), named(box.reference), run.space.size,
-        )  # fmt: skip
-
     def __repr__(self) -> str:
         return (
-            f"<SearchResult of {self.study}: {len(self.rows):,} evaluations,"
+            f"<DesignSearchResult of {self.study}: {len(self.rows):,} evaluations,"
             f" {len(self.front)} on the front>"
         )
 

@@ -25,8 +25,14 @@ from ridgeline.study.collective_point import AnyPoint
 from ridgeline.study.columns import number, resolve
 from ridgeline.study.parallel_run import JobPool
 from ridgeline.study.search.hypervolume import Floats, hypervolume, non_dominated
-from ridgeline.study.search.method import EXHAUSTIVE, RANDOM, SEARCH_METHODS, Outcome, SearchMethod
-from ridgeline.study.search.result import SearchResult
+from ridgeline.study.search.method import (
+    EXHAUSTIVE,
+    RANDOM,
+    SEARCH_METHODS,
+    Evaluated,
+    SearchMethod,
+)
+from ridgeline.study.search.result import DesignSearchResult, front_of, summaries
 from ridgeline.study.search.settings import DEFAULT_EVALUATIONS, MAX_EVALUATIONS, SearchSettings
 from ridgeline.study.search.space import Design, SearchSpace
 from ridgeline.study.store import RowStore, working_file
@@ -47,7 +53,7 @@ class SearchTrace:
     evaluations: int
     keys: list[str] = field(default_factory=list)
     values: list[Row] = field(default_factory=list)
-    outcomes: list[Outcome] = field(default_factory=list)
+    outcomes: list[Evaluated] = field(default_factory=list)
     is_over: bool = False
 
     def suggested(self, parallel: int) -> list[Design]:
@@ -173,16 +179,16 @@ class SearchRun:
         values = trace.values[i]
         return self._judge.judged({**values, **store[trace.keys[i]], **values})
 
-    def _outcome(self, row: Row) -> Outcome:
+    def _outcome(self, row: Row) -> Evaluated:
         if row["error"]:
-            return Outcome(None, feasible=False)
+            return Evaluated(None, feasible=False)
         found = []
         for name, side in self.settings.objectives.items():
             value = number(row.get(resolve(name, row)))
             if value is None or isinstance(value, str) or not np.isfinite(value):
-                return Outcome(None, feasible=False)
+                return Evaluated(None, feasible=False)
             found.append(float(value) if side == "min" else -float(value))
-        return Outcome(tuple(found), bool(row.get("feasible", True)))
+        return Evaluated(tuple(found), bool(row.get("feasible", True)))
 
     def rows(self, store: RowStore) -> Iterator[Row]:
         """Yield the rows of all searches: which one, the fields, results, and hypervolume."""
@@ -222,7 +228,7 @@ class HypervolumeBox:
     reference: Floats | None
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome], given: Sequence[float | None]) -> HypervolumeBox:
+    def of(cls, outcomes: Sequence[Evaluated], given: Sequence[float | None]) -> HypervolumeBox:
         """Return the box of all that was found.
 
         Without a given value an objective counts from the worst one of the front, and a tenth of
@@ -251,13 +257,13 @@ class HypervolumeBox:
         return hypervolume((values - self.ideal) / size, np.ones(len(size)))
 
 
-def feasible_values(outcomes: Sequence[Outcome]) -> Floats:
+def feasible_values(outcomes: Sequence[Evaluated]) -> Floats:
     """Return the objectives of what is feasible, (points, objectives)."""
     found = [o.objectives for o in outcomes if o.feasible and o.objectives is not None]
     return np.array(found, np.float64) if found else np.empty((0, 0))
 
 
-def shares_of(outcomes: Sequence[Outcome], box: HypervolumeBox) -> list[float]:
+def shares_of(outcomes: Sequence[Evaluated], box: HypervolumeBox) -> list[float]:
     """Return the share of the box that is dominated after each evaluation."""
     shares: list[float] = []
     front: Floats | None = None
@@ -332,13 +338,31 @@ def check_output(output: str | Path | None) -> None:
         check_writable(str(output))
 
 
-def finished(run: SearchRun, store: RowStore, output: str | Path | None) -> SearchResult:
+def finished(run: SearchRun, store: RowStore, output: str | Path | None) -> DesignSearchResult:
     """Return the result of a search that has run, and write its rows."""
     rows = list(run.rows(store))
     if output is not None:
         write_rows(rows, output)
     store.remove()
-    return SearchResult.of(run, rows)
+    return _summed_up(run, rows)
+
+
+def _summed_up(run: SearchRun, rows: list[Row]) -> DesignSearchResult:
+    objectives: dict[str, str] = dict(run.settings.objectives)
+    box = run.box
+    signs = [1.0 if side == "min" else -1.0 for side in objectives.values()]
+
+    def named(corner: Any) -> dict[str, float]:
+        if corner is None:
+            return {}
+        values = (sign * value for sign, value in zip(signs, corner.tolist(), strict=True))
+        return dict(zip(objectives, values, strict=True))
+
+    fields = run.study.fields
+    return DesignSearchResult(
+        run.study.name, objectives, fields, rows, front_of(rows, objectives, fields),
+        summaries(rows), named(box.ideal), named(box.reference), run.space.size,
+    )  # fmt: skip
 
 
 def search(
@@ -349,7 +373,7 @@ def search(
     cluster_address: str | None = None,
     software: str = "",
     **options: Any,
-) -> SearchResult:
+) -> DesignSearchResult:
     """Search the design space of a study file for its objectives: ``ridgeline search``.
 
     Parameters
@@ -369,7 +393,7 @@ def search(
 
     Returns
     -------
-    SearchResult
+    DesignSearchResult
 
     Raises
     ------

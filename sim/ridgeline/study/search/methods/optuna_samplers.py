@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ridgeline.errors import ConfigError
-from ridgeline.study.search.method import SEARCH_METHODS, Outcome, SearchMethod
+from ridgeline.study.search.method import SEARCH_METHODS, Evaluated, SearchMethod
 from ridgeline.study.search.space import Design, SearchSpace
 
 _MOST_REPEATS = 20
@@ -72,7 +72,7 @@ class OptunaSearch(SearchMethod):
             if design in self.outcomes:
                 self._finish(trial, self.outcomes[design])
             elif design in self._open or not self.space.allows(design):
-                self._finish(trial, Outcome(None, feasible=False))
+                self._finish(trial, Evaluated(None, feasible=False))
             else:
                 self._open[design] = trial
                 return design
@@ -97,13 +97,13 @@ class OptunaSearch(SearchMethod):
             for i, (axis, place) in enumerate(zip(self.space.axes, design, strict=True))
         }
 
-    def tell(self, designs: Sequence[Design], outcomes: Sequence[Outcome]) -> None:
+    def tell(self, designs: Sequence[Design], outcomes: Sequence[Evaluated]) -> None:
         """Take in what was found, and tell the sampler."""
         super().tell(designs, outcomes)
         for design, outcome in zip(designs, outcomes, strict=True):
             self._finish(self._open.pop(design), outcome)
 
-    def _finish(self, trial: Any, outcome: Outcome) -> None:
+    def _finish(self, trial: Any, outcome: Evaluated) -> None:
         trial.set_user_attr(_INFEASIBLE, 0.0 if outcome.feasible else 1.0)
         if outcome.objectives is None:
             self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
