@@ -37,7 +37,7 @@ _VIEWS = {
     "scaling_figure": "ridgeline.study.scaling_figures:draw",
     "scaling_roof": "ridgeline.study.scaling_figures:roof_of",
     "stated_node_power": "ridgeline.report.power:stated_node_power",
-    "summary_text": "ridgeline.report.summary:summary_text",
+    "summary_text": "ridgeline.report.short_summary:summary_text",
     "uncertainty": "ridgeline.report.uncertainty:uncertainty",
     "write_trace": "ridgeline.report.perfetto:write_trace",
 }

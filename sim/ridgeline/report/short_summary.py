@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
@@ -57,6 +58,17 @@ def short_summary(result: Result, after: Sequence[str] = (), *, more: str = "") 
 
 def _kinds_of_memory(result: Result) -> dict[str, float]:
     return {k: float(v) for k, v in result.memory_bytes.items() if k != "capacity"}
+
+
+def summary_text(result: Result, *, verbose: bool = False) -> str:
+    """Return the summary of a result as plain text: one screen, or all of it in 100 columns."""
+    if not verbose:
+        return short_text(result)
+    from rich.console import Console
+
+    stream = io.StringIO()
+    summary.print_summary(result, Console(file=stream, width=100, highlight=False))
+    return stream.getvalue()
 
 
 def short_text(result: Result) -> str:

@@ -26,19 +26,6 @@ ENERGY = {"J": 1.0, "mJ": 1e-3, "uJ": 1e-6, "nJ": 1e-9}
 MEMORY = {"GiB": 2.0**30, "MiB": 2.0**20, "KiB": 2.0**10, "B": 1.0}
 
 
-def summary_text(result: Result, *, verbose: bool = False) -> str:
-    """Return the summary of a result as plain text: one screen, or all of it in 100 columns."""
-    if not verbose:
-        from ridgeline.report.short_summary import short_text
-
-        return short_text(result)
-    from rich.console import Console
-
-    stream = io.StringIO()
-    print_summary(result, Console(file=stream, width=100, highlight=False))
-    return stream.getvalue()
-
-
 def execution_text(result: ExecutionResult) -> str:
     """Return the answer of a played execution as plain text of 100 columns."""
     from rich.console import Console
