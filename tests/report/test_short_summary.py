@@ -18,7 +18,9 @@ STEPS = {
         "gpt3-125m", "dgx-a100",
         rl.Plan(data=2, tensor=2, pipeline=2, global_batch=16, precision="bf16-mixed"), None,
     ),
-    "no fit": ("gpt2-xl", "v100-sxm2-16gb", rl.Plan(global_batch=32), None),
+    "no fit": (
+        "gpt2-xl", "v100-sxm2-16gb", rl.Plan(global_batch=32, precision="fp16-mixed"), None,
+    ),
     "a bound": ("resnet18", "eyeriss", rl.Plan(global_batch=1), "ideal"),
 }  # fmt: skip
 
