@@ -16,7 +16,6 @@ _TAKES = (
     "a result (JSON of ridgeline run --json), the rows of a sweep (.csv, .parquet, or JSON), a run"
     " (YAML of kind run, or JSON of ridgeline train --json)"
 )
-_MOST_JSON_BYTES = 2**28
 
 
 def report(
@@ -85,18 +84,11 @@ def _of_file(name: str, seeds: int, files: Mapping[str, str | Path | None]) -> R
         return _of_run_file(name, seeds)
     if seeds != 1:
         raise ConfigError("seeds are of a file of kind run", file=name, field="--seeds")
-    if suffix in {".csv", ".parquet"}:
-        from ridgeline.study.sweep import plain_rows
-
-        return _of_values(plain_rows(name), name, files)
-    if suffix != ".json":
+    if suffix not in {".csv", ".parquet", ".json"}:
         raise ConfigError(f"a report is of {_TAKES}", file=name)
-    from ridgeline.config import read_text
-    from ridgeline.workload.trace.json_files import read_json
+    from ridgeline.study.row_plots import read
 
-    return _of_values(
-        read_json(read_text(name, limit=_MOST_JSON_BYTES).encode(), name), name, files
-    )
+    return _of_values(read(name), name, files)
 
 
 def _of_run_file(name: str, seeds: int) -> Report:

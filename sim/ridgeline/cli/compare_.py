@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.lint_ import REFUSED_STATUS
 from ridgeline.cli.output import console, print_json, rounded
 
 if TYPE_CHECKING:
     from ridgeline.study.compare import Comparison
-
-REFUSED_STATUS = 1
 
 
 def compare_(

@@ -13,6 +13,7 @@ from ridgeline.cli.number_options import Count, Whole
 from ridgeline.cli.output import brief, console, headings, print_json
 from ridgeline.cli.software import SoftwareOrAll
 from ridgeline.cli.sweep_ import FAILED_STATUS
+from ridgeline.verbosity import is_quiet
 
 if TYPE_CHECKING:
     from ridgeline.study.search.result import DesignSearchResult
@@ -75,7 +76,9 @@ def search_(
         Print the summary and the front as JSON.
     """
     from ridgeline.report.progress import progress_bar
-    from ridgeline.study.search.run import check_output, finished, prepare_search, search_store
+    from ridgeline.study.search.run import finished, prepare_search
+    from ridgeline.study.store import opened_store
+    from ridgeline.study.sweep import check_output
 
     check_output(output)
     if plot is not None:
@@ -90,8 +93,8 @@ def search_(
         "parallel": parallel,
     }
     run = prepare_search(study, software or "", options)
-    with search_store(output, restart=restart) as store:
-        if len(store):
+    with opened_store(output, restart=restart) as store:
+        if len(store) and not is_quiet():
             print(f"ridgeline: {len(store)} points are in {store.path} already", file=sys.stderr)
         try:
             with progress_bar(run.study.name, run.most) as progress:

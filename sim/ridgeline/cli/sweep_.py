@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -77,37 +75,32 @@ def sweep_(
         Print the rows as JSON.
     """
     from ridgeline.errors import ConfigError
-    from ridgeline.report.files import check_writable
     from ridgeline.report.progress import progress_bar
-    from ridgeline.study.store import RowStore, working_file
-    from ridgeline.study.sweep import prepare, write_rows, writer_for
+    from ridgeline.study.store import opened_store
+    from ridgeline.study.sweep import check_output, prepare, write_rows
 
     if resume and restart:
         raise ConfigError("--resume and --restart exclude each other")
     if processes is not None and processes < 1:
         raise ConfigError(f"must be at least 1, found {processes}", field="--processes")
-    if output is not None:
-        writer_for(Path(output))
-        check_writable(output)
+    check_output(output)
     sweep = prepare(study, software or "")
     if processes is None:
         processes = max(1, min(os.cpu_count() or 1, sweep.size // _WORTH_A_PROCESS))
-    with tempfile.TemporaryDirectory() as folder:
-        place = working_file(output if output is not None else Path(folder) / "rows")
-        with RowStore(place, restart=restart) as store:
-            if len(store) and not is_quiet():
-                print(f"ridgeline: {len(store)} points are in {place} already", file=sys.stderr)
-            try:
-                with progress_bar(sweep.study.name, sweep.size) as advance:
-                    sweep.run(store, processes, cluster_address, advance)
-            except KeyboardInterrupt:
-                kept = "" if output is None else f"; {len(store)} points are kept in {place}"
-                print(f"ridgeline: interrupted{kept}", file=sys.stderr)
-                return INTERRUPTED_STATUS
-            rows = list(sweep.rows(store))
-            if output is not None:
-                write_rows(rows, output)
-            store.remove()
+    with opened_store(output, restart=restart) as store:
+        if len(store) and not is_quiet():
+            print(f"ridgeline: {len(store)} points are in {store.path} already", file=sys.stderr)
+        try:
+            with progress_bar(sweep.study.name, sweep.size) as advance:
+                sweep.run(store, processes, cluster_address, advance)
+        except KeyboardInterrupt:
+            kept = "" if output is None else f"; {len(store)} points are kept in {store.path}"
+            print(f"ridgeline: interrupted{kept}", file=sys.stderr)
+            return INTERRUPTED_STATUS
+        rows = list(sweep.rows(store))
+        if output is not None:
+            write_rows(rows, output)
+        store.remove()
     if json:
         print_json(rows)
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -11,12 +10,11 @@ from typing import Any, TypedDict, Unpack
 from ridgeline.config import Document, parse_yaml, read_yaml
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.plan.plan import Plan
-from ridgeline.report.files import check_writable
 from ridgeline.report.progress import progress_bar
-from ridgeline.study.store import RowStore, working_file
+from ridgeline.study.store import opened_store
 from ridgeline.study.study_file import Scalar, Study
 from ridgeline.study.study_rows import StudyRows
-from ridgeline.study.sweep import prepare, write_rows, writer_for
+from ridgeline.study.sweep import check_output, prepare, write_rows
 
 _INLINE = "study"
 """What stands for the file of a study that is in none."""
@@ -160,21 +158,17 @@ class DesignStudy:
             )
         if resume is not None and output is None:
             raise ConfigError("without an output nothing is kept to go on with", field="resume")
-        if output is not None:
-            writer_for(Path(output))
-            check_writable(output)
-        with tempfile.TemporaryDirectory() as folder:
-            place = working_file(output if output is not None else Path(folder) / "rows")
-            with RowStore(place, restart=resume is False) as store:
-                if progress:
-                    with progress_bar(self.name, self.size) as advance:
-                        self._sweep.run(store, processes, cluster, advance)
-                else:
-                    self._sweep.run(store, processes, cluster)
-                rows = list(self._sweep.rows(store))
-                if output is not None:
-                    write_rows(rows, output)
-                store.remove()
+        check_output(output)
+        with opened_store(output, restart=resume is False) as store:
+            if progress:
+                with progress_bar(self.name, self.size) as advance:
+                    self._sweep.run(store, processes, cluster, advance)
+            else:
+                self._sweep.run(store, processes, cluster)
+            rows = list(self._sweep.rows(store))
+            if output is not None:
+                write_rows(rows, output)
+            store.remove()
         return StudyRows(rows, self.file)
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.cluster import Cluster
@@ -21,9 +21,6 @@ from ridgeline.report.summary import binary_size
 from ridgeline.simulation import simulate
 from ridgeline.units import show
 from ridgeline.workload.model import Model
-
-if TYPE_CHECKING:
-    pass
 
 Changes = Mapping[str, str | int]
 _AGAIN = ("none", "selective", "full", "sqrt")

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -24,6 +26,15 @@ def working_file(output: str | Path) -> Path:
     """Return where the finished points of a sweep to `output` lie until all are."""
     path = Path(output)
     return path.with_name(f"{path.name}.partial.jsonl")
+
+
+@contextmanager
+def opened_store(output: str | Path | None, *, restart: bool = False) -> Iterator[RowStore]:
+    """Give the working file beside an output; without one, a file that is forgotten."""
+    with tempfile.TemporaryDirectory() as folder:
+        place = working_file(output if output is not None else Path(folder) / "rows")
+        with RowStore(place, restart=restart) as store:
+            yield store
 
 
 class RowStore:

@@ -15,7 +15,7 @@ from typing import Any
 from ridgeline import catalog, config
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.plan.stack_choice import able_stacks
-from ridgeline.report.files import replacing
+from ridgeline.report.files import check_writable, replacing
 from ridgeline.software.load import load_software
 from ridgeline.study.collective_point import AnyPoint, CollectivePoint, shared_network
 from ridgeline.study.csv_file import read_csv
@@ -27,8 +27,8 @@ from ridgeline.study.study_file import MAX_POINTS, PointJudge, Study, load_study
 from ridgeline.version import __version__
 
 __all__ = [
-    "Sweep", "load_rows", "load_study", "prepare", "rows_to_csv", "run_sweep", "write_rows",
-    "writer_for",
+    "Sweep", "check_output", "load_rows", "load_study", "prepare", "rows_to_csv", "run_sweep",
+    "write_rows", "writer_for",
 ]  # fmt: skip
 
 
@@ -188,6 +188,13 @@ def write_rows(rows: Iterable[Row], path: str | Path) -> None:
     writer = writer_for(path)
     with replacing(path) as temporary:
         writer(list(rows), temporary)
+
+
+def check_output(path: str | Path | None) -> None:
+    """Raise ConfigError if rows cannot be written to a file; None: nothing is to be."""
+    if path is not None:
+        writer_for(Path(path))
+        check_writable(path)
 
 
 def writer_for(path: Path) -> Callable[[list[Row], Path], None]:

@@ -84,6 +84,18 @@ def test_conditions_are_learned() -> None:
     assert least(good, space) < 0.5  # the one of three valleys that lies there
 
 
+def test_an_objective_may_fall_below_zero() -> None:
+    """Where logarithms were chosen before, a value below 0 is the best, and not the worst."""
+    lazy = LazyGpSearch(space_of(BOX), 1, 0)
+    designs = lazy.ask(3)
+    lazy.tell(designs, [Evaluated((value,), feasible=True) for value in (100.0, 10.0, 1.0)])
+    lazy._logged[:] = True
+    assert lazy._scaled(designs)[:, 0].tolist() == [1.0, 0.5, 0.0]
+    (fourth,) = lazy.ask(1)
+    lazy.tell([fourth], [Evaluated((-1.0,), feasible=True)])
+    assert lazy._scaled([*designs, fourth])[:, 0].argmin() == 3
+
+
 def test_failures_are_avoided_and_all_failing_is_survived() -> None:
     space = space_of(BOX)
 

@@ -305,6 +305,12 @@ def test_what_is_not_part_of_a_step_is_said_with_its_line() -> None:
     assert graph.frozen == {f"mean.0.{part}" for part in ("weight", "bias")}
 
 
+def test_weights_that_are_updated_twice_are_said() -> None:
+    step, inputs, _ = critics()
+    with pytest.warns(TraceWarning, match="4 weights are updated more than once a step"):
+        rl.trace(step, *inputs)
+
+
 def test_steps_that_are_none_are_one_line() -> None:
     net = layers(8, 8)
     other = torch.optim.SGD(layers(8, 8).parameters())

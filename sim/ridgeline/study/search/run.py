@@ -8,9 +8,7 @@ on.
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +18,6 @@ import numpy as np
 
 from ridgeline.config import read_yaml
 from ridgeline.errors import ConfigError, nearest
-from ridgeline.report.files import check_writable
 from ridgeline.study.collective_point import AnyPoint
 from ridgeline.study.columns import number, resolve
 from ridgeline.study.parallel_run import JobPool
@@ -35,10 +32,10 @@ from ridgeline.study.search.method import (
 from ridgeline.study.search.result import DesignSearchResult, front_of, summaries
 from ridgeline.study.search.settings import DEFAULT_EVALUATIONS, MAX_EVALUATIONS, SearchSettings
 from ridgeline.study.search.space import Design, SearchSpace
-from ridgeline.study.store import RowStore, working_file
+from ridgeline.study.store import RowStore, opened_store
 from ridgeline.study.study_check import check_columns
 from ridgeline.study.study_file import PointJudge, Row, cell
-from ridgeline.study.sweep import Sweep, prepare, write_rows, writer_for
+from ridgeline.study.sweep import Sweep, check_output, prepare, write_rows
 
 _MARGIN = 0.1  # of the range of a front, by which the reference lies behind it
 
@@ -322,22 +319,6 @@ def with_options(settings: SearchSettings, options: dict[str, Any]) -> SearchSet
     return SearchSettings.model_validate({**settings.model_dump(), **given})
 
 
-@contextmanager
-def search_store(output: str | Path | None, *, restart: bool = False) -> Iterator[RowStore]:
-    """Give the working file beside an output, or a passing one."""
-    with tempfile.TemporaryDirectory() as folder:
-        place = working_file(output if output is not None else Path(folder) / "rows")
-        with RowStore(place, restart=restart) as store:
-            yield store
-
-
-def check_output(output: str | Path | None) -> None:
-    """Raise ConfigError if rows cannot be written to a file; None: nothing is to be."""
-    if output is not None:
-        writer_for(Path(output))
-        check_writable(str(output))
-
-
 def finished(run: SearchRun, store: RowStore, output: str | Path | None) -> DesignSearchResult:
     """Return the result of a search that has run, and write its rows."""
     rows = list(run.rows(store))
@@ -402,6 +383,6 @@ def search(
     """
     check_output(output)
     run = prepare_search(study, software, options)
-    with search_store(output) as store:
+    with opened_store(output) as store:
         run.run(store, processes, cluster_address)
         return finished(run, store, output)

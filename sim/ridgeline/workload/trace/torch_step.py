@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -212,6 +213,14 @@ class _Recorder:
             )
         if not any(attrs["updates"] for attrs in self.passes):
             raise RidgelineError(f"the step function {title} calls no optimizer.step()")
+        times = Counter(
+            name for attrs in self.passes for _, names in attrs["updates"] for name in names
+        )
+        if twice := sum(count > 1 for count in times.values()):
+            self.listener.known.notes[
+                f"{twice} weights are updated more than once a step; under data parallelism only"
+                " the gradients of their last update are sent"
+            ] = None
         end = self.tape.value((), "real")
         self.tape.step(STEP_END, "", self.ends, (end,), "the end of the step")
         return end

@@ -537,13 +537,18 @@ def large_inputs(evidence: Evidence) -> Found | None:
 _LARGER = 4.0
 _USUAL = {
     # side in pixels that each is usually trained with: torchvision's references for ImageNet; the
-    # native sizes of the sets otherwise (Krizhevsky 2009; LeCun 1998; Netzer 2011)
-    "imagenet": 224, "ilsvrc": 224, "cifar": 32, "mnist": 28, "svhn": 32, "coco": 800,
-    "resnet": 224, "vgg": 224, "googlenet": 224, "alexnet": 227, "inception": 299,
-    "mobilenet": 224, "tiny imagenet": 64, "cat": 244,
+    # native sizes of the sets otherwise (Krizhevsky 2009; LeCun 1998; Netzer 2011; Le, Yang 2015)
+    "tiny imagenet": 64, "imagenet": 224, "ilsvrc": 224, "cifar": 32, "mnist": 28, "svhn": 32,
+    "coco": 800, "resnet": 224, "vgg": 224, "googlenet": 224, "alexnet": 227, "inception": 299,
+    "mobilenet": 224,
 }  # fmt: skip
-_USUAL_TOKENS = {"bert": 512, "squad": 384, "glue": 128, "gpt-2": 1024, "gpt2": 1024, "gpt-3": 2048,
-                 "gpt3": 2048, "wmt": 256}  # fmt: skip
+_USUAL_TOKENS = {
+    # longest sequences that each is trained with: BERT and its scripts for SQuAD and GLUE
+    # (arXiv:1810.04805); GPT-2 (Radford et al. 2019); GPT-3 (arXiv:2005.14165, Table 2.1);
+    # tensor2tensor's transformer on WMT
+    "bert": 512, "squad": 384, "glue": 128, "gpt-2": 1024, "gpt2": 1024, "gpt-3": 2048,
+    "gpt3": 2048, "wmt": 256,
+}  # fmt: skip
 
 
 def _elements(shape: list[float], *, tokens: bool) -> float:
@@ -558,7 +563,7 @@ def _usual(evidence: Evidence, *, tokens: bool) -> float | None:
     words = " ".join(str(one.value).lower() for one in evidence.stated("dataset", "system"))
     words = f"{words} {evidence.text}"
     for name, length in (_USUAL_TOKENS if tokens else _USUAL).items():
-        if name in words:
+        if re.search(rf"(?<![a-z]){name}", words):
             return float(length if tokens else length**2)
     return None
 

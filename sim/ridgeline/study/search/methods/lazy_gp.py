@@ -124,7 +124,8 @@ class LazyGpSearch(SearchMethod):
     def _scaled(self, told: list[Design]) -> Floats:
         """Return objectives of the unit range; a design that could not be simulated is worst."""
         found = self._found(told)
-        found[:, self._logged] = np.log(found[:, self._logged])
+        logged = self._logged & (np.nanmin(found, axis=0) > 0)  # a later value may be below 0
+        found[:, logged] = np.log(found[:, logged])
         low, high = np.nanmin(found, axis=0), np.nanmax(found, axis=0)
         scaled = (found - low) / np.where(high > low, high - low, 1.0)
         return np.where(np.isnan(scaled), 1.0, scaled)
