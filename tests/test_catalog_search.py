@@ -49,6 +49,7 @@ def test_words_and_comparisons(text: str, kind: str, inside: str, outside: str) 
     ("text", "said"),
     [
         ("> 2020", "'> 2020': say of what: parameters, memory, year, devices, power"),
+        ("moe > 100X", "'moe > 100X': unknown unit 'X'; say of what: parameters"),
         ("memry > 3 GB", "'memry': did you mean 'memory'"),
         ("year > 3 GB", "year in 'GB'; allowed: none"),
         ("memory > 80 W", "is not in B"),

@@ -9,6 +9,7 @@ with ``ridgeline validate``.
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 
 from ridgeline.study.csv_file import write_csv
@@ -34,8 +35,17 @@ SUITES = {
 
 
 def normalised(table: str) -> list[MeasuredRow]:
-    """Return all rows of a table, in the source's words and by catalogue names."""
-    return list(imported(SUITES[table], read_rows(HERE / "raw" / f"{table}.csv")))
+    """Return all rows of a table, in the source's words and by catalogue names.
+
+    Why a row is skipped is written without the nearest name, which changes with the catalogue.
+    """
+    rows = imported(SUITES[table], read_rows(HERE / "raw" / f"{table}.csv"))
+    return [
+        replace(row, values={**row.values, "skip": row.values["skip"].partition("; did you ")[0]})
+        if row.values.get("skip")
+        else row
+        for row in rows
+    ]
 
 
 def write(table: str, path: Path) -> None:

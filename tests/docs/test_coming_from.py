@@ -70,7 +70,7 @@ def test_the_gallery_shows_figures_that_notebooks_make() -> None:
     }
     shown = set(re.findall(r"images/(notebook-[\w-]+\.png)", text))
     assert shown <= made
-    assert {name[:11] for name in shown} == {f"notebook-{n:02}" for n in range(1, 9)}
+    assert {name[:11] for name in shown} == {f"notebook-{n:02}" for n in range(1, 10)}
 
 
 def test_the_plan_fields_that_the_page_on_calculon_names_exist() -> None:

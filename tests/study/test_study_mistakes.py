@@ -66,6 +66,13 @@ def test_what_is_right_passes(tmp_path: Path, text: str) -> None:
     prepare(path)
 
 
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(HEAD.replace("tpu-v2", "absent.yaml") + "vary: {plan.global_batch: [1, 2]}\n")
+    with pytest.raises(ConfigError, match=r"4:1: cluster: .*absent\.yaml: cannot be read"):
+        prepare(path)
+
+
 def test_formulas_may_name_what_is_the_same_for_all_points(tmp_path: Path) -> None:
     path = tmp_path / "study.yaml"
     path.write_text(

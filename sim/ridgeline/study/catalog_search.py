@@ -18,7 +18,7 @@ from ridgeline.spelling import squeezed
 
 _COMPARISON = re.compile(
     r"(?:(?P<field>[A-Za-z]+)\s*)?(?P<op>>=|<=|>|<|=)\s*(?P<value>[\d.,_]+)"
-    r"(?:\s*(?P<unit>[A-Za-z]*[BbWw]|[KkMmTt])\b)?"
+    r"(?:\s*(?P<unit>[A-Za-z]*[BbWw]|[KkMmTt])\b|(?P<other>[A-Za-z]+))?"
 )
 _OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le, "=": math.isclose,
@@ -98,7 +98,7 @@ def _parsed(text: str) -> tuple[list[tuple[str, str, float]], list[str]]:
     comparisons = []
     rest = text
     for match in _COMPARISON.finditer(text):
-        word, unit = match["field"] or "", _unit(match["unit"] or "")
+        word, unit = match["field"] or "", _unit(match["unit"] or match["other"] or "")
         field = word.lower()
         if field not in FIELDS:
             if near := get_close_matches(field, FIELDS, 1, _ALIKE):
@@ -133,7 +133,9 @@ def _field_of(unit: str, comparison: str) -> str:
         return "memory"
     if units.unprefixed(unit) == "W":
         return "power"
-    raise ConfigError(f"{comparison!r}: say of what: {', '.join(FIELDS)}", field="--search")
+    unknown = f"unknown unit {unit!r}; " if unit else ""
+    fields = ", ".join(FIELDS)
+    raise ConfigError(f"{comparison!r}: {unknown}say of what: {fields}", field="--search")
 
 
 def _value(number: str, unit: str, field: str) -> float:

@@ -132,4 +132,8 @@ def _is_of(error: RidgelineError, name: str) -> bool:
 
 
 def _message(error: RidgelineError) -> str:
-    return error.message if isinstance(error, ConfigError) else str(error)
+    """Return what is wrong, with file and line where they are another file's than the study."""
+    if not isinstance(error, ConfigError):
+        return str(error)
+    file = getattr(error, "file", None)
+    return error.message if file is None or file.startswith("override") else str(error)

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import statistics
 from dataclasses import replace
-from importlib import resources
-from pathlib import Path
 
 import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.study.import_rows import imported
 from ridgeline.study.import_rows.machines import machine_of
-from ridgeline.study.validate import collectives
+from ridgeline.study.validate import collectives, shipped_files
 from ridgeline.study.validate.outcome import Outcome, Skipped
 from ridgeline.study.validate.rows import MeasuredRow, read_rows
 
@@ -83,8 +81,7 @@ def test_rows_of_large_messages_need_no_size() -> None:
 
 def test_machines_that_gave_no_parameter_are_as_near_as_those_that_did() -> None:
     """Group medians at 1 MB and more; docs/network.md and decision 0028 list what was taken."""
-    with resources.as_file(resources.files("ridgeline.study.validate") / "data") as folder:
-        rows = read_rows(Path(folder) / collectives.SHIPPED)
+    rows = [row for path in shipped_files("collectives") for row in read_rows(path)]
     given = ("vTrain", "NV_M40", "NV_1080Ti", "CoreWeave GB200", "Jean Zay")
     kept = [
         row
