@@ -2,17 +2,19 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
 TRACE_VENV ?= .venv-trace
 TRACE_READY := $(TRACE_VENV)/.ready
+UV := uv==0.13.9
 # The CPU build: from the usual index if it has it, else from that of PyTorch.
 TORCH := torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-shown test-fast test-thorough mutate fuzz explore test-trace lint lock clean
+.PHONY: demo test test-shown test-fast test-thorough mutate fuzz explore test-trace test-matrix lint lock sbom clean
 
 demo: $(READY)
-	$(BIN)/ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048 --precision fp16-mixed --out out
+	$(BIN)/ridgeline demo
 
 # What pages, notebooks, examples in help, reproductions and tables of residuals show.
 SHOWN := tests/docs tests/notebooks tests/cli/test_verb_examples.py tests/study/validate \
@@ -57,25 +59,40 @@ test-trace: $(TRACE_READY)
 
 lint: $(READY)
 	$(BIN)/ruff check sim tests benchmarks
+	$(BIN)/ruff check --preview --select PLW1514 sim tests benchmarks  # text files have an encoding
 	$(BIN)/ruff format --check sim tests benchmarks
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
 $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e ".[study,test,lint]"
+	$(PIP_INSTALL) --require-hashes -r requirements.lock
+	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
 	touch $@
 
 $(TRACE_READY): pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(TRACE_VENV)
 	$(TRACE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH) \
 	  || $(TRACE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH) --index-url $(TORCH_INDEX)
-	$(TRACE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e ".[test,trace]" onnxscript transformers
+	sed -n 's/^\([A-Za-z].*\) \\$$/\1/p' requirements.lock > $(TRACE_VENV)/versions.txt
+	$(TRACE_VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c $(TRACE_VENV)/versions.txt -e ".[test,trace]" onnxscript transformers
 	touch $@
 
-# Pin what is installed now, after an upgrade that the tests have passed.
-lock:
-	$(BIN)/python -m pip freeze --exclude-editable | grep -v '^ridgeline' > requirements.lock
+# The newest versions that the bounds allow, for every Python and system, with the hashes of their files.
+lock: $(READY)
+	$(PIP_INSTALL) $(UV)
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
+	  --no-header --extra study --extra test --extra lint pyproject.toml --output-file requirements.lock
+
+# Lowest and newest versions of every dependency, on each Python here, from wheel and sdist: half an hour and more.
+test-matrix: $(READY)
+	$(PIP_INSTALL) $(UV)
+	$(BIN)/python benchmarks/install_matrix.py
+
+# What is installed, for who has to account for it: CycloneDX, of the lock.
+sbom: $(READY)
+	mkdir -p dist
+	$(BIN)/python benchmarks/write_sbom.py --out dist/ridgeline.cdx.json
 
 clean:
 	rm -rf $(VENV) $(TRACE_VENV) out build dist

@@ -51,7 +51,7 @@ def search_s(loops: Gemm | Conv, pass_: Pass, machine: MappingMachine, mapper: M
 
 def rows(path: Path) -> list[dict[str, str]]:
     """Read a table, its comments apart."""
-    with path.open() as stream:
+    with path.open(encoding="utf-8") as stream:
         return list(csv.DictReader(line for line in stream if not line.startswith("#")))
 
 

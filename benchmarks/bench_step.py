@@ -55,7 +55,7 @@ def median_ms(model: rl.Model, clusters: list[rl.Cluster], plan: rl.Plan) -> flo
 
 def recorded_s(path: Path) -> tuple[int, float]:
     """Rows of a table of recorded runs, and their mean CPU seconds."""
-    with path.open() as stream:
+    with path.open(encoding="utf-8") as stream:
         rows = list(csv.DictReader(line for line in stream if not line.startswith("#")))
     times = [float(row["cpu_s"]) for row in rows if row.get("cpu_s")]
     return len(times), sum(times) / len(times)

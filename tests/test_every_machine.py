@@ -153,7 +153,7 @@ def test_an_unknown_op_of_a_unit_is_an_error() -> None:
 
 
 def test_a_machine_with_neither_says_which_fields_to_add(tmp_path: Path) -> None:
-    text = Path(catalog.find("devices", "gemmini-rocket")).read_text()
+    text = Path(catalog.find("devices", "gemmini-rocket")).read_text(encoding="utf-8")
     start, end = text.index("  accumulator-port:"), text.index("\nmemory:\n")
     text = text[:start] + text[end:]
     start, end = text.index("# Everything else is the program"), text.index("launch_latency:")

@@ -58,7 +58,7 @@ class SmallPackage:
         self.folder = root / "small"
         self.folder.mkdir()
         (self.folder / "__init__.py").touch()
-        source = Path(jit.__file__).read_text()
+        source = Path(jit.__file__).read_text(encoding="utf-8")
         (self.folder / "_jit.py").write_text(source)
         (self.folder / "b.py").write_text(B)
         self.write_a(factor=3)
@@ -211,7 +211,7 @@ def test_the_hash_covers_the_folders_with_kernels(package: SmallPackage) -> None
     assert is_new()
     (package.folder / "a.py").rename(package.folder / "c.py")
     assert is_new()
-    (package.folder / "_jit.py").write_text(Path(jit.__file__).read_text() + "\n")
+    (package.folder / "_jit.py").write_text(Path(jit.__file__).read_text(encoding="utf-8") + "\n")
     assert is_new()
     (package.folder / "plain").mkdir()
     (package.folder / "plain" / "a.py").write_text("x = 1")

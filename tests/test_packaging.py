@@ -38,6 +38,10 @@ def test_the_wheel_holds_the_package_and_its_data_and_nothing_else(wheel: Path) 
         assert shipped == {str(path.relative_to(there)) for path in there.rglob("*.yaml")}
 
 
+def test_the_wheel_is_small(wheel: Path) -> None:
+    assert wheel.stat().st_size < 5e6
+
+
 def test_the_wheel_works_outside_the_checkout(wheel: Path, tmp_path: Path) -> None:
     """Installed beside the dependencies of this environment, with no home to write to."""
     home = tmp_path / "venv"

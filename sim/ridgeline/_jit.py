@@ -183,16 +183,22 @@ def _of_types(dispatcher: Any) -> Any:
 
 @functools.cache
 def cache_folder() -> Path | None:
-    """Return the folder for compiled code of exactly these sources, or None if none is writable."""
-    sources = source_hash(Path(__file__).parent)
+    """Return the folder for compiled code of exactly these sources, or None if none is writable.
+
+    Nor may code be cached whose own path is no text, as of letters in the locale C without UTF-8:
+    numba hashes the path.
+    """
+    package = Path(__file__).parent
+    sources = source_hash(package)
     if sources is None:
         return None
     name = f"numba-{numba.__version__}-py{platform.python_version()}-{sources}"
     try:
+        str(package).encode()
         folder = _user_folder() / name
         folder.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=folder).close()
-    except (OSError, RuntimeError):  # RuntimeError: there is no home folder at all
+    except (OSError, UnicodeError, RuntimeError):  # RuntimeError: there is no home folder at all
         return None
     return folder
 

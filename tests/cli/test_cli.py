@@ -140,7 +140,7 @@ def test_an_assumed_efficiency_is_not_called_measured(capsys: pytest.CaptureFixt
 
 def test_standard_output_that_is_full() -> None:
     command = [sys.executable, "-m", "ridgeline", "list"]
-    with Path("/dev/full").open("w") as full:
+    with Path("/dev/full").open("w", encoding="utf-8") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == 2
     assert "cannot write the answer" in done.stderr

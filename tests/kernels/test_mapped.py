@@ -143,7 +143,7 @@ def test_the_example_of_each_file_runs_as_it_stands(
 ) -> None:
     from ridgeline.cli import execute
 
-    line = next(x for x in file.read_text().splitlines() if "ridgeline " in x)
+    line = next(x for x in file.read_text(encoding="utf-8").splitlines() if "ridgeline " in x)
     words = line.removeprefix("#").split()[1:]
     assert execute([str(file) if word == "THIS" else word for word in words]) == 0
     assert "mapping  " in capsys.readouterr().out

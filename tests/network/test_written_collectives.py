@@ -62,7 +62,7 @@ def test_what_is_written_moves_the_same(suffix: str, op: str, tmp_path: Path) ->
 
 
 def test_goal_has_every_message_twice_and_no_cycle(tmp_path: Path) -> None:
-    text = Path(written(tmp_path, ".goal", "all-to-all", "bruck")).read_text()
+    text = Path(written(tmp_path, ".goal", "all-to-all", "bruck")).read_text(encoding="utf-8")
     assert text.startswith("num_ranks 8\n")
     sends: Counter[tuple[str, ...]] = Counter()
     receives: Counter[tuple[str, ...]] = Counter()

@@ -79,7 +79,7 @@ def test_a_graph_is_rewritten_once(name: str) -> None:
 
 def test_lowering_has_no_ladder_of_settings() -> None:
     """What a stack does to the graph is a pass; `lower` names no setting of kernels."""
-    text = Path(str(lowering.__file__)).read_text()
+    text = Path(str(lowering.__file__)).read_text(encoding="utf-8")
     named = set(re.findall(r"stack\.(\w+)\.(\w+)", text))
     assert {group for group, _ in named} <= {"host", "kernels", "moe", "overlap", "optimizer"}
     assert not re.findall(r"^    if .*stack\.", text, re.MULTILINE)

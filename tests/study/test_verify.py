@@ -33,7 +33,7 @@ def result() -> rl.Result:
 
 
 def written(file: Path, content: Any) -> Path:
-    file.write_text(content if isinstance(content, str) else json.dumps(content))
+    file.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
     return file
 
 
@@ -154,7 +154,7 @@ def test_rows_need_their_study_and_figures_of_rows_their_table(
     asked = ["plot", "curve", "rows.csv", "--x", "global_batch", "--y", "step_time_s"]
     assert execute([*asked, "--out", "f.png"]) == 0
     assert verify("f.png", study=study).verdict == "equal"
-    text = Path("rows.csv").read_text()
+    text = Path("rows.csv").read_text(encoding="utf-8")
     written(tmp_path / "other.csv", text.replace("\n8,", "\n9,", 1))
     assert verify("f.png", data="other.csv").verdict == "differs"
     Path("rows.csv").unlink()

@@ -65,7 +65,7 @@ def test_the_verb(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert execute(shlex.split("run mlp dgx1-v100 --plan data=8 --batch 256 --json")) == 0
-    Path("step.json").write_text(capsys.readouterr().out)
+    Path("step.json").write_text(capsys.readouterr().out, encoding="utf-8")
     assert execute(shlex.split("whatif step.json --scale hbm=2x --scale link=2x --json")) == 0
     said = json.loads(capsys.readouterr().out)
     assert said["speedup"] >= 1
@@ -78,7 +78,7 @@ def test_the_verb(
     ):
         assert execute(shlex.split(words)) == 2
         assert message in capsys.readouterr().err
-    Path("bad.json").write_text("[]")
+    Path("bad.json").write_text("[]", encoding="utf-8")
     assert execute(shlex.split("whatif bad.json --scale hbm=2x")) == 2
     assert "expected the JSON of one result" in capsys.readouterr().err
 

@@ -52,7 +52,7 @@ def test_costs_sum_to_rent_and_electricity(path: Path) -> None:
 
 
 def test_without_prices_costs_are_device_hours(path: Path) -> None:
-    path.write_text(RUN)
+    path.write_text(RUN, encoding="utf-8")
     found = train(path)
     (kind,) = found.costs()
     assert kind == "device time"

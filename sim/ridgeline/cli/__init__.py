@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import codecs
 import gc
+import io
 import os
 import sys
 import warnings
@@ -18,12 +20,34 @@ GARBAGE_THRESHOLD = 50_000  # imports make many lasting objects, for which colle
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status."""
     gc.set_threshold(GARBAGE_THRESHOLD)
+    _write_every_letter()
     try:
         status = execute(sys.argv[1:] if arguments is None else arguments)
     except KeyboardInterrupt:
         print("ridgeline: interrupted", file=sys.stderr)
         status = INTERRUPTED_STATUS
     sys.exit(status)
+
+
+def _write_every_letter() -> None:
+    """Write ``?`` for a letter that the encoding of a terminal or pipe lacks, and do not fail.
+
+    UTF-8 has all letters; ASCII in the locale C and the code pages of Windows have not.
+    """
+
+    def substitute(error: UnicodeError) -> tuple[str | bytes, int]:
+        assert isinstance(error, UnicodeEncodeError)
+        made = bytearray()
+        for letter in error.object[error.start : error.end]:
+            # A byte of a file name that is not text goes out as it came in.
+            byte = ord(letter) - 0xDC00
+            made.append(byte if 0x80 <= byte <= 0xFF else ord("?"))
+        return bytes(made), error.end
+
+    codecs.register_error("ridgeline", substitute)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # not: closed, or replaced by a notebook's
+            stream.reconfigure(errors="ridgeline")
 
 
 def execute(arguments: Sequence[str]) -> int:
@@ -90,6 +114,10 @@ def _execute(arguments: Sequence[str]) -> int:
         if isinstance(error, CycloptsError):
             message += _negative_value(arguments)
         print(f"ridgeline: {message}", file=sys.stderr)
+        return ERROR_STATUS
+    except UnicodeEncodeError as error:  # of a path, see `_write_every_letter`
+        said = f"{error.object!a} cannot be written in {error.encoding}, the encoding in use"
+        print(f"ridgeline: {said}; PYTHONUTF8=1 in the environment makes it UTF-8", file=sys.stderr)
         return ERROR_STATUS
     except BrokenPipeError:  # the reader, `head` say, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -38,6 +38,7 @@ class Verb(NamedTuple):
 
 
 VERBS = {
+    "demo": Verb("Run the first example, and write its figures to out/.", "ridgeline demo"),
     "run": Verb(
         "Simulate one training step.",
         "ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048 --precision fp16-mixed",
@@ -202,7 +203,7 @@ VERBS = {
         "Write a device file to start from, with a comment on every field.",
         "ridgeline new device --kind systolic --name my-accelerator",
     ),
-    "doctor": Verb("Check the installation.", "ridgeline doctor"),
+    "doctor": Verb("Check the installation, and measure it.", "ridgeline doctor"),
 }
 for _name, _verb in VERBS.items():
     app.command(

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from ridgeline.report.input_pipeline import InputPipeline
     from ridgeline.report.ledger import Ledger
 
+RESULT_SCHEMA = 1
+"""Form of the JSON of a result. It grows when a key goes or changes its meaning."""
+
 
 @dataclass(frozen=True)
 class Details:
@@ -95,7 +98,7 @@ class Result:
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything but the details as plain values, with the keys of the JSON form."""
-        values = self._stated()
+        values: dict[str, Any] = {"schema": RESULT_SCHEMA, **self._stated()}
         values["node_power_w"] = views.view("stated_node_power")(self)
         values["critical_path_s"] = self.critical_path_s
         values["uncertainty"] = self.uncertainty

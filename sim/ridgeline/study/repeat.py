@@ -11,7 +11,7 @@ from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network.resolve import load_cluster
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.parallel.plan.resolved import NOISE, ResolvedPlan
-from ridgeline.report.result import Result
+from ridgeline.report.result import RESULT_SCHEMA, Result
 from ridgeline.simulation import simulate
 from ridgeline.software.load import load_software
 from ridgeline.software.stack import GROUPS, Stack
@@ -45,8 +45,17 @@ def repeat(
     Raises
     ------
     ConfigError
-        If there is no manifest, or network, machine or software are no longer what they were.
+        If there is no manifest, or network, machine or software are no longer what they were; or
+        if a later ridgeline wrote it in a form that is not known here.
     """
+    schema = saved.get("schema", 1)  # of files that say none
+    if not isinstance(schema, int) or isinstance(schema, bool) or not 1 <= schema <= RESULT_SCHEMA:
+        raise ConfigError(
+            f"schema {schema!r:.40} is not known (known: 1 to {RESULT_SCHEMA}): a later ridgeline"
+            " wrote it, which can read it",
+            file=file,
+            field="schema",
+        )
     manifest = saved.get("manifest")
     if (
         not isinstance(manifest, Mapping)

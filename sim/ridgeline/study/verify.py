@@ -28,7 +28,7 @@ Verdict = Literal["equal", "differs", "cannot be repeated"]
 _MAX_BYTES = 2**28
 _DEPTH = 40
 _TINY = 1e-300
-_UNTOLD = frozenset({"uncertainty", "launch", "ops", "packets", "advice", "plans"})
+_UNTOLD = frozenset({"schema", "uncertainty", "launch", "ops", "packets", "advice", "plans"})
 """Parts of a result's JSON that are not of its step, or are compared by themselves."""
 
 

@@ -14,7 +14,7 @@ from ridgeline.workload.trace.huggingface.registry import MODEL_TYPES
 from ridgeline.workload.trace.network import TraceWarning
 from thoroughly import further
 
-COUNTS = json.loads(Path("tests/data/huggingface_counts.json").read_text())["types"]
+COUNTS = json.loads(Path("tests/data/huggingface_counts.json").read_text(encoding="utf-8"))["types"]
 """Parameters of the default configurations of model types."""
 
 
