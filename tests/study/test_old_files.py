@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline.cli import execute
+from ridgeline.report.figures.embedded import RECORD, VERSION
 from ridgeline.report.result import RESULT_SCHEMA
 from ridgeline.study.verify import verify
 
@@ -46,3 +47,17 @@ def test_a_later_result_is_not_repeated(tmp_path: Path) -> None:
     found = verify(file)
     assert found.verdict == "cannot be repeated"
     assert "a later ridgeline wrote it" in found.reason
+
+
+def test_the_record_of_a_later_figure_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "later.svg"
+    record = json.dumps({RECORD: VERSION + 1, "axes": []}).replace('"', "&quot;")
+    file.write_text(
+        f'<svg xmlns="http://www.w3.org/2000/svg"><desc>{record}</desc></svg>', encoding="utf-8"
+    )
+    assert execute(["verify", str(file)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert f"form {VERSION + 1} of the record is not known" in said

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 RECORD = "ridgeline_figure"
 """Key by which a record is known; its value is the version of its form."""
-_VERSION = 1
+VERSION = 1
 _MOST_POINTS = 256  # of a series whose numbers stand in the record; longer ones have a hash alone
 _MOST_SERIES = 64
 _DIGITS = 12
@@ -64,7 +64,7 @@ def record_of(figure: Figure) -> dict[str, Any]:
     """Return the record of a figure: its origin, its axes with their numbers, and its text."""
     drawn = [axes_record(ax) for ax in figure.axes if ax.get_visible()]
     return {
-        RECORD: _VERSION,
+        RECORD: VERSION,
         "ridgeline": __version__,
         **_origins.get(figure, {}),
         "axes": drawn,

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from ridgeline.config import read_text
 from ridgeline.errors import ConfigError
-from ridgeline.report.figures.embedded import RECORD
+from ridgeline.report.figures.embedded import RECORD, VERSION
 from ridgeline.report.honesty.documents import result_facts
 from ridgeline.report.honesty.evidence import Evidence, Row, facts_of, number
 
@@ -29,9 +29,17 @@ def read_record(path: str | Path) -> Mapping[str, Any] | None:
     Raises
     ------
     ConfigError
-        If the file is no SVG or PNG, or cannot be read.
+        If the file is no SVG or PNG, or cannot be read, or a later ridgeline wrote its record.
     """
-    return _record(_descriptions(path))
+    record = _record(_descriptions(path))
+    if record is not None and record[RECORD] not in range(1, VERSION + 1):
+        raise ConfigError(
+            f"form {record[RECORD]!r:.40} of the record is not known (known: 1 to {VERSION}): a"
+            " later ridgeline wrote it, which can read it",
+            file=str(path),
+            field=RECORD,
+        )
+    return record
 
 
 def figure_evidence(path: str | Path) -> Evidence:
