@@ -28,9 +28,6 @@ from ridgeline.study.planner.searcher import Searcher, searcher
 from ridgeline.workload.files import load_model
 from ridgeline.workload.model import Model
 
-pytestmark = pytest.mark.thorough
-"""Its simulated steps take longer than a run of all tests has room for."""
-
 ROOT = Path(__file__).parents[2]
 CLUSTERS = ROOT / "hwconfigs" / "clusters"
 TWO_GENERATIONS = ROOT / "docs" / "examples" / "fabrics" / "two-generations.yaml"
