@@ -58,7 +58,7 @@ def shares(one: Searcher, rng: random.Random, most: int) -> list[float]:
     ("model", "batch", "capacity", "plans"),
     [
         ("resnet18-cifar", 16, "128 MiB", 16),
-        ("gpt2", 8, "32 MiB", 16),
+        ("gpt2", 8, "32 MiB", 24),
         *further(*(("resnet18-cifar", 16, size, 80) for size in ("4 MiB", "32 MiB", "128 MiB"))),
         *further(*(("gpt2", 8, size, 80) for size in ("4 MiB", "32 MiB", "128 MiB"))),
     ],
