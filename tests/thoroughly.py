@@ -30,7 +30,7 @@ def one_in(number: int, cases: Iterable[Any]) -> list[Any]:
 
 
 def sample_of(
-    few: int, many: int, *strategies: SearchStrategy[Any], **named: SearchStrategy[Any]
+    few: int, many: int, /, *strategies: SearchStrategy[Any], **named: SearchStrategy[Any]
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Stand for `hypothesis.given`: `make test` draws few cases, `make test-thorough` many.
 
