@@ -24,7 +24,9 @@ from thoroughly import further
 def decoders() -> list[str]:
     """As their files say: tests are collected before anything is loaded."""
     files = {name: read_yaml(catalog.find("models", name)).data for name in catalog.names("models")}
-    return [name for name, of in files.items() if of["family"] == "decoder" and not of.get("towers")]
+    return [
+        name for name, of in files.items() if of["family"] == "decoder" and not of.get("towers")
+    ]
 
 
 def test_decoders_are_what_is_loaded_as_one() -> None:
