@@ -83,7 +83,7 @@ def _nvlink_bytes_per_s(machine: str) -> float:
     return 2 * sum(
         node.link_types[link.type].bandwidth.value * link.count
         for link in node.links
-        if set(link.between) <= gpus and "device0" in link.between
+        if link.between and set(link.between) <= gpus and "device0" in link.between
     )
 
 
