@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 TRACE_VENV ?= .venv-trace
 TRACE_READY := $(TRACE_VENV)/.ready
 # The CPU build: from the usual index if it has it, else from that of PyTorch.
 TORCH := torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-shown test-fast test-thorough mutate fuzz explore test-trace lint lock clean
+.PHONY: demo test test-shown test-fast test-thorough mutate fuzz explore test-trace docs lint lock clean
 
 demo: $(READY)
 	$(BIN)/ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048 --precision fp16-mixed --out out
@@ -55,15 +56,24 @@ explore: $(READY)
 test-trace: $(TRACE_READY)
 	$(TRACE_VENV)/bin/python -m pytest tests/workload/trace tests/study/live
 
+# The documentation site, in build/site; a warning is an error.
+docs: $(DOCS_READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 lint: $(READY)
-	$(BIN)/ruff check sim tests benchmarks
-	$(BIN)/ruff format --check sim tests benchmarks
+	$(BIN)/ruff check sim tests benchmarks docs/site
+	$(BIN)/ruff format --check sim tests benchmarks docs/site
 	$(BIN)/mypy
+	$(BIN)/mypy docs/site
 	$(BIN)/lint-imports
 
 $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e ".[study,test,lint]"
+	touch $@
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e ".[docs]"
 	touch $@
 
 $(TRACE_READY): pyproject.toml requirements.lock
@@ -74,7 +84,7 @@ $(TRACE_READY): pyproject.toml requirements.lock
 	touch $@
 
 # Pin what is installed now, after an upgrade that the tests have passed.
-lock:
+lock: $(DOCS_READY)
 	$(BIN)/python -m pip freeze --exclude-editable | grep -v '^ridgeline' > requirements.lock
 
 clean:
