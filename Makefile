@@ -19,7 +19,8 @@ demo: $(READY)
 SHOWN := tests/docs tests/notebooks tests/cli/test_verb_examples.py tests/study/validate \
 	$(wildcard tests/study/test_reproduce*.py)
 # Two processes and more, if there are cores for them; a file's tests stay together.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+XDIST := --numprocesses auto --maxprocesses 4 --dist loadfile
+PYTEST := $(BIN)/python -m pytest $(XDIST)
 
 test: $(READY)
 	$(PYTEST) $(addprefix --ignore=,$(SHOWN))
@@ -52,9 +53,12 @@ fuzz: $(READY)
 explore: $(READY)
 	$(BIN)/python -m pytest --hypothesis-profile explore -m "not slow and not thorough"
 
-# The tests that need PyTorch and onnx, in a virtual environment of their own.
+# The tests that need PyTorch and onnx, in a virtual environment of their own; those that measure
+# by themselves.
+needs_torch = $(shell grep -lE 'importorskip|^import (torch|onnx)' $(1)/test_*.py)
 test-trace: $(TRACE_READY)
-	$(TRACE_VENV)/bin/python -m pytest tests/workload/trace tests/study/live
+	$(TRACE_VENV)/bin/python -m pytest $(XDIST) $(call needs_torch,tests/workload/trace)
+	$(TRACE_VENV)/bin/python -m pytest $(call needs_torch,tests/study/live)
 
 # The documentation site, in build/site; a warning is an error.
 docs: $(DOCS_READY)

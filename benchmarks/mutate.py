@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from ruamel.yaml import YAML
@@ -118,6 +119,7 @@ def equivalent(path: Path = EQUIVALENT) -> dict[tuple[str, str, str], str]:
     return {(one["file"], one["line"], one["becomes"]): one["why"] for one in listed}
 
 
+@cache
 def importers() -> dict[Path, set[Path]]:
     """Return the files of the package and its tests that import each of them."""
     paths = [*PACKAGE.rglob("*.py"), *(ROOT / "tests").rglob("*.py")]

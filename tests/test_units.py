@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from ridgeline import units
 from ridgeline.errors import ConfigError
+from thoroughly import sample_of
 
 SCALES: dict[str, int | Fraction] = {  # exact, written out once more
     "": 1,
@@ -142,7 +143,7 @@ def test_a_long_text_is_not_quoted_whole() -> None:
     assert len(str(caught.value)) < 200
 
 
-@given(st.text(max_size=40))
+@sample_of(25, 100, st.text(max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
     try:
         value = units.parse(text, "B/s")

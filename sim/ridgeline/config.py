@@ -21,12 +21,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from ridgeline.errors import ConfigError, nearest, said, short
 from ridgeline.unit_proposals import energy_proposal, proposal
 from ridgeline.units import QuantityError
-from ridgeline.yaml_nodes import Location, NodeReader, refuse_depth
+from ridgeline.yaml_nodes import Location, NodeReader, compose, refuse_depth
 
 MAX_BYTES = 4 * 2**20
 # With fewer characters that can open a level, only indentation nests: below 3,000 levels in
 # MAX_BYTES, which the composer survives.
 _OPENERS = 1000
+_FILE_CHARACTERS = 2**15
+"""Longer texts than any of the catalogue: a few of them are kept, not hundreds."""
 
 _OVERRIDE = {"source": "override by the user", "basis": "assumed"}
 Schema = TypeVar("Schema", bound=BaseModel)
@@ -133,17 +135,19 @@ def read_text(path: str | Path, limit: int = MAX_BYTES) -> str:
         ) from error
 
 
-@lru_cache(maxsize=32)  # a sweep loads the same few files over and over, with other overrides
 def parse_yaml(text: str, file: str) -> Document:
     """Read YAML text; `file` names it in messages. Nobody changes a document's data in place."""
-    from ruamel.yaml import YAML
+    return (_parsed_file if len(text) <= _FILE_CHARACTERS else _parsed)(text, file)
+
+
+@lru_cache(maxsize=4)
+def _parsed(text: str, file: str) -> Document:
     from ruamel.yaml.error import MarkedYAMLError, YAMLError
 
-    yaml = YAML(typ="safe")
     try:
         if sum(map(text.count, "[{-?")) > _OPENERS:
             refuse_depth(text, file)
-        node = yaml.compose(text)
+        node = compose(text)
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line, column = (mark.line + 1, mark.column + 1) if mark else (None, None)
@@ -163,6 +167,11 @@ def parse_yaml(text: str, file: str) -> Document:
     reader.weigh(node, {})
     data = reader.value(node, ())
     return Document(file, data, reader.places)
+
+
+# A sweep loads the same few files over and over, with other overrides; a list or search of the
+# catalogue loads its 600 files, many of them for several others.
+_parsed_file = lru_cache(maxsize=1024)(_parsed.__wrapped__)
 
 
 def check_kind(document: Document, *allowed: str) -> str:

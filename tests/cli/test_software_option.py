@@ -17,6 +17,7 @@ from ridgeline.hardware import load_device
 
 STEP = ("run", "resnet18-cifar", "dgx1-v100", "--plan", "data=8", "--batch", "64")
 DECODER = ("run", "gpt2", "dgx-h100", "--plan", "data=4,tensor=2", "--batch", "16")
+SMALL = (*DECODER, "--set", "model.layers=2")
 
 
 def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -79,7 +80,7 @@ def test_settings_are_replaced_and_said(capsys: pytest.CaptureFixture[str]) -> N
 def test_all_is_a_table_of_every_stack_that_can_run_the_step(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    table = found(capsys, *DECODER, "--software", "all")
+    table = found(capsys, *SMALL, "--software", "all")
     names = [step["software"] for step in table["steps"]]
     assert sorted([*names, *table["refused"]]) == catalog.names("software")
     assert table["refused"]["caffe"].startswith("it runs networks of the kinds cnn, other, not dec")
@@ -87,20 +88,20 @@ def test_all_is_a_table_of_every_stack_that_can_run_the_step(
     assert times == sorted(times)
     by_name = {step["software"]: step for step in table["steps"]}
     for name in ("ideal", "nemo"):
-        alone = found(capsys, *DECODER, "--software", name)
+        alone = found(capsys, *SMALL, "--software", name)
         assert by_name[name]["step_time_s"] == alone["step_time_s"]
         assert by_name[name]["manifest_hash"] == alone["manifest"]["hash"]
     assert by_name["ideal"]["of_bound"] == 1
     ratio = by_name["nemo"]["step_time_s"] / by_name["ideal"]["step_time_s"]
     assert by_name["nemo"]["of_bound"] == ratio
     assert by_name["nemo"]["decided"] == {"sequence": 2}
-    text = said(capsys, *DECODER, "--software", "all")
+    text = said(capsys, *SMALL, "--software", "all")
     assert re.search(r"nemo +\S+ ms .* sequence=2", text)
 
 
 def test_a_stack_that_fails_stands_in_its_row(capsys: pytest.CaptureFixture[str]) -> None:
     step = ("run", "gpt2", "dgx-h100", "--plan", "data=8", "--batch", "16", "--software", "all")
-    narrow = ("--set", "software.gradients.reduce_dtype=bf16")
+    narrow = ("--set", "software.gradients.reduce_dtype=bf16", "--set", "model.layers=2")
     table = found(capsys, *step, *narrow)
     failed = {step["software"]: step["error"] for step in table["steps"] if step["error"]}
     assert "it needs zero_stage=0, not 1" in failed["megatron-core-overlap"]

@@ -11,13 +11,11 @@ import pytest
 from ridgeline.cli import execute
 from ridgeline.report.honesty.rules import RULES, order_of
 
-pytestmark = pytest.mark.thorough
-"""Its simulated steps take longer than a run of all tests has room for."""
-
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "honesty.md").read_text("utf-8")
 
 
+@pytest.mark.thorough
 def test_commands_print_what_the_page_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from machines import DEVICE, write_machine
@@ -20,6 +19,7 @@ from ridgeline.kernels.latency_parts import TileChoice
 from ridgeline.kernels.single_op import OpResult, conv, gemm
 from ridgeline.kernels.systolic import systolic_gemm
 from ridgeline.workload.graph import Conv, Gemm
+from thoroughly import sample_of
 
 KINDS = {
     "tensor-core": "v100-sxm2-16gb",
@@ -67,8 +67,9 @@ sizes = st.one_of(st.integers(1, 40), st.integers(1, 1200))
 zeros = st.sampled_from([None, "2:4", "unstructured 0.2", "activation 0.5"])
 
 
-@settings(max_examples=150, deadline=None)
-@given(machine=machines(), m=sizes, n=sizes, k=sizes, batch=st.integers(1, 3), sparsity=zeros)
+@sample_of(
+    38, 150, machine=machines(), m=sizes, n=sizes, k=sizes, batch=st.integers(1, 3), sparsity=zeros
+)
 def test_parts_of_a_product_sum_to_its_time_on_every_kind_of_engine(
     machine: tuple[Device, float], m: int, n: int, k: int, batch: int, sparsity: str | None
 ) -> None:
@@ -84,8 +85,7 @@ def test_parts_of_a_product_sum_to_its_time_on_every_kind_of_engine(
         assert result.parts_s["launch"] == result.breakdown_s["launch"]
 
 
-@settings(max_examples=60, deadline=None)
-@given(
+@sample_of(15, 60,
     machine=machines(), channels=st.sampled_from([3, 16, 64]), out=st.sampled_from([8, 64]),
     side=st.integers(7, 30), taps=st.sampled_from([1, 3, 5]), stride=st.integers(1, 2),
     pass_=st.sampled_from(["forward", "input-gradient", "weight-gradient"]),

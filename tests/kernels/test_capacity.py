@@ -20,6 +20,7 @@ from ridgeline.kernels.traffic import cache_bytes
 from ridgeline.kernels.wave_quantization import TILES, TileDemand, inner_passes, menu
 from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Gemm, Graph, Op, Pass, Role, Tensor
+from thoroughly import sample_of
 from wave_shapes import cached_trips, output_tile
 
 GPU = """
@@ -103,8 +104,7 @@ def product(m: int, n: int, k: int, batch: int = 1) -> tuple[Op, Graph]:
     return op, Graph("gemm", 1, "fp16", tensors, (op,), "C")
 
 
-@settings(max_examples=300, deadline=None)
-@given(
+@sample_of(75, 300,
     down=st.integers(1, 6), across=st.integers(1, 6), chunks=st.integers(1, 4),
     a_chunk=st.integers(1, 9), b_chunk=st.integers(1, 9), cache=st.integers(20, 400),
 )  # fmt: skip
@@ -249,8 +249,7 @@ def test_shares_that_were_measured_hold_what_caches_did(machines: Path) -> None:
 sizes = st.one_of(st.integers(1, 300), st.integers(1, 6000))
 
 
-@settings(max_examples=150, deadline=None)
-@given(
+@sample_of(38, 150,
     m=sizes, n=sizes, k=sizes, batch=st.integers(1, 3), instances=st.sampled_from([1, 4, 64, 132]),
     registers=st.integers(18, 28), shared=st.integers(14, 30), l2=st.integers(14, 33),
     more=st.sampled_from([(1, 0), (0, 1), (3, 0), (0, 5), (2, 2)]),
@@ -279,8 +278,7 @@ def test_more_capacity_is_never_slower_and_never_moves_more(
     assert compulsory <= after[1] <= before[1]
 
 
-@settings(max_examples=12, deadline=None)
-@given(
+@sample_of(4, 12,
     batch=st.integers(1, 256), widths=st.lists(st.integers(1, 2048), min_size=1, max_size=4),
     optimizer=st.sampled_from(["sgd", "adam"]), kind=st.sampled_from(["gpu", "array"]),
 )  # fmt: skip

@@ -24,6 +24,7 @@ from ridgeline.kernels.mapping.mapping_file import load_mapping
 from ridgeline.kernels.pricing import price
 from ridgeline.kernels.single_op import gemm
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
+from thoroughly import sample_of
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +61,9 @@ def product(m: int, n: int, k: int, batch: int = 1) -> tuple[Op, Graph]:
 sizes = st.sampled_from([1, 3, 16, 48, 64, 100, 128, 256, 500, 1024])
 
 
-@settings(max_examples=120, deadline=None)
-@given(
+@sample_of(
+    30,
+    120,
     shape=st.tuples(sizes, sizes, sizes),
     batch=st.sampled_from([1, 1, 2, 4, 6]),
     count=st.sampled_from([2, 4, 6]),

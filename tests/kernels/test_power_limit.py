@@ -17,6 +17,7 @@ from ridgeline.hardware import load_device
 from ridgeline.kernels.cost import peak_rates
 from ridgeline.kernels.power_capped_clock import PowerLimit
 from ridgeline.kernels.single_op import gemm
+from thoroughly import sample_of
 
 LIMITED = sorted(
     name for name in catalog.names("devices") if load_device(name).voltage_floor is not None
@@ -35,8 +36,9 @@ def test_without_a_limit_and_with_one_that_is_not_reached_nothing_changes(name: 
     assert drawn_w(name, 512, power_limit="5 kW") == free
 
 
-@settings(max_examples=25, deadline=None)
-@given(
+@sample_of(
+    7,
+    25,
     size=st.sampled_from([96, 512, 2048, 8192]),
     watts=st.lists(st.floats(45, 320), min_size=2, max_size=4),
     name=st.sampled_from(["v100-sxm2-16gb", "tpu-v2", "l4"]),
@@ -48,8 +50,7 @@ def test_less_power_is_never_faster(size: int, watts: list[float], name: str) ->
     assert times[-1] >= drawn_w(name, size, power_limit="5 kW")[0]
 
 
-@settings(max_examples=15, deadline=None)
-@given(limit=st.floats(60, 240))
+@sample_of(4, 15, limit=st.floats(60, 240))
 def test_what_is_drawn_is_the_limit_where_it_is_reached(limit: float) -> None:
     """At one voltage the time is the energy of the events over what the limit leaves to them."""
     fixed: dict[str, Any] = {"voltage_floor.value": 1.0}
@@ -70,8 +71,13 @@ def test_what_is_drawn_is_the_limit_where_it_is_reached(limit: float) -> None:
         assert power_w <= limit * (1 + 1e-9)
 
 
-@settings(max_examples=25, deadline=None)
-@given(limit=st.floats(25, 60), floor=st.floats(0.3, 1.0), size=st.sampled_from([256, 1024, 4096]))
+@sample_of(
+    7,
+    25,
+    limit=st.floats(25, 60),
+    floor=st.floats(0.3, 1.0),
+    size=st.sampled_from([256, 1024, 4096]),
+)
 def test_the_clock_is_the_highest_that_the_limit_allows(
     limit: float, floor: float, size: int
 ) -> None:
@@ -175,8 +181,9 @@ BETTER = {
 """Data-sheet values of a device with their units, and whether more (1) or less (-1) is better."""
 
 
-@settings(max_examples=25, deadline=None)
-@given(
+@sample_of(
+    7,
+    25,
     size=st.sampled_from([256, 1024, 4096]),
     factors=st.dictionaries(st.sampled_from(sorted(BETTER)), st.floats(1.0, 2.0), min_size=1),
     name=st.sampled_from(["v100-sxm2-16gb", "h100-sxm5-80gb"]),

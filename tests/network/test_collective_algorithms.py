@@ -16,6 +16,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.network import Topology, from_cluster, from_text
 from ridgeline.network.algorithm import ALGORITHMS, PARTED, DoesNotApplyError
 from ridgeline.network.schedule import closed_form_time_s
+from thoroughly import sample_of
 
 NAMES = sorted(ALGORITHMS)
 MACHINES = {
@@ -76,8 +77,7 @@ def check_conservation(
 
 
 @pytest.mark.parametrize(("op", "name"), NAMES)
-@given(data=st.data())
-@settings(max_examples=12, deadline=None)
+@sample_of(4, 12, data=st.data())
 def test_data_arrive_and_bytes_are_conserved(op: str, name: str, data: st.DataObject) -> None:
     p = data.draw(st.integers(2, 17))
     kind = data.draw(st.sampled_from(["Ring", "Switch", "FullyConnected"]))

@@ -32,6 +32,7 @@ from ridgeline.parallel.plan.resolved import NEUTRAL
 from ridgeline.simulation import simulate
 from ridgeline.study.planner.searcher import searcher
 from ridgeline.workload import load_model
+from thoroughly import sample_of
 
 # Programs that cost nothing: what is searched and bounded are plans alone.
 searcher = partial(searcher, software=NEUTRAL)
@@ -65,11 +66,12 @@ def test_neighbours_are_linked_and_ends_are_not(shape: list[int]) -> None:
         assert lines(topology) == (False, *(extent > 2 for extent in shape))
 
 
-@given(
+@sample_of(
+    8,
+    30,
     shape=st.sampled_from([(5,), (2, 3), (4, 4), (5, 3), (3, 3, 3), (6, 1, 4)]),
     size=st.floats(1.0, 1e9),
 )
-@settings(max_examples=30, deadline=None)
 def test_a_wafer_is_the_inline_mesh(shape: tuple[int, ...], size: float) -> None:
     described = from_cluster(wafer(*shape), math.prod(shape))
     inline = from_text(f"Mesh({'x'.join(map(str, shape))}, 20 GB/s, 2 us)")

@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline import catalog
@@ -14,6 +13,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.network import Topology, collective, from_text
 from ridgeline.network.collectives import ALGORITHMS
 from ridgeline.network.resolve import topology_of
+from thoroughly import sample_of
 
 OPS = sorted({op for op, _ in ALGORITHMS})
 
@@ -117,8 +117,7 @@ def inline(draw: st.DrawFn) -> str:
     return f"{shape}, {link()})"
 
 
-@given(text=inline(), size=st.floats(1, 1e10), data=st.data())
-@settings(deadline=None, max_examples=15)
+@sample_of(4, 15, text=inline(), size=st.floats(1, 1e10), data=st.data())
 def test_nothing_beats_the_bound_on_inline_topologies(
     text: str, size: float, data: st.DataObject
 ) -> None:

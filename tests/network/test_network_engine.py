@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_machines import cluster, dgx1, switched
 
@@ -11,6 +10,7 @@ from ridgeline.engine import ProgramBuilder, WorkPhase, run_reference
 from ridgeline.network import Topology, from_cluster, from_text
 from ridgeline.network.algorithm import DoesNotApplyError
 from ridgeline.network.collectives import ALGORITHMS, CollectiveSchedule, closed_form_time_s
+from thoroughly import sample_of
 
 TOPOLOGIES = [
     from_text("Ring(5, 3 GB/s, 700 ns)"),
@@ -44,12 +44,13 @@ def played(schedules: list[CollectiveSchedule], topology: Topology) -> float:
     return run_reference(builder.build()).makespan_s
 
 
-@given(
+@sample_of(
+    63,
+    250,
     topology=st.sampled_from(TOPOLOGIES),
     key=st.sampled_from(sorted(ALGORITHMS)),
     size=st.sampled_from([0.0, 1.0, 1e5, 12345678.9, 1e9]),
 )
-@settings(max_examples=250, deadline=None)
 def test_a_lone_collective_takes_its_closed_form(
     topology: Topology, key: tuple[str, str], size: float
 ) -> None:

@@ -3,7 +3,6 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_machines import cluster, dgx1, node, single, switched
 
@@ -11,6 +10,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.network import Topology, from_cluster, from_text
 from ridgeline.network.routing import route
 from ridgeline.network.topology import LinkKind, TopologyBuilder
+from thoroughly import sample_of
 
 
 def check_route(topology: Topology, source: int, target: int) -> tuple[int, ...]:
@@ -61,8 +61,7 @@ def drawings(draw: st.DrawFn) -> Topology:
     return drawing.finish("random", [0, 1])
 
 
-@given(drawings())
-@settings(max_examples=200, deadline=None)
+@sample_of(50, 200, drawings())
 def test_routes_are_the_shortest_and_of_those_the_widest(topology: Topology) -> None:
     for source in range(topology.n_vertices):
         for target in range(topology.n_vertices):

@@ -6,7 +6,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from network_machines import cluster, dgx1, node, single, switched
 
@@ -18,6 +17,7 @@ from ridgeline.network import Topology, from_cluster, from_text
 from ridgeline.network.algorithm import ALGORITHMS
 from ridgeline.network.collectives import CollectiveSchedule, closed_form_time_s
 from ridgeline.network.rings import Channels, ring_channels
+from thoroughly import sample_of
 
 
 def check_channels(topology: Topology, ranks: tuple[int, ...]) -> Channels:
@@ -111,8 +111,7 @@ MACHINES = {
 
 
 @pytest.mark.parametrize("machine", MACHINES)
-@given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@sample_of(7, 25, data=st.data())
 def test_data_is_summed_everywhere_and_bytes_are_conserved(
     machine: str, data: st.DataObject
 ) -> None:

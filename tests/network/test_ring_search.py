@@ -20,6 +20,7 @@ from ridgeline.network.files import from_file
 from ridgeline.network.hamilton import disjoint_rings, find_path, hops
 from ridgeline.network.packing import pack_rings
 from ridgeline.network.rings import Channels, ring_channels
+from thoroughly import sample_of
 
 Pairs = Iterable[tuple[int, int]]
 
@@ -152,8 +153,7 @@ def test_any_cabling_of_a_ring_is_found_in_both_directions(order: list[int]) -> 
     assert set(disjoint_rings(count, count.astype(float))) == {forth, (0, *forth[:0:-1])}
 
 
-@given(st.integers(3, 8), st.integers(0, 2**32))
-@settings(max_examples=200, deadline=None)
+@sample_of(50, 200, st.integers(3, 8), st.integers(0, 2**32))
 def test_the_heuristic_is_disjoint_and_bounded_by_the_exact_search(n: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
     count = generator.integers(0, 3, (n, n)) * (1 - np.eye(n, dtype=np.int64))
@@ -185,8 +185,7 @@ def test_a_path_is_found_where_there_is_one(n: int, seed: int) -> None:
         assert all(linked[a, b] for a, b in pairwise(path))
 
 
-@given(st.integers(9, 14), st.integers(0, 2**32))
-@settings(max_examples=30, deadline=None)
+@sample_of(8, 30, st.integers(9, 14), st.integers(0, 2**32))
 def test_random_wiring_with_a_rank_order_ring_is_never_worse_than_it(n: int, seed: int) -> None:
     generator = np.random.default_rng(seed)
     pairs = set(cable(range(n)))

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from oracles.collective_data import CollectiveData
@@ -21,6 +20,7 @@ from ridgeline.network.algorithm import (
 )
 from ridgeline.network.message_schedule import MessageSchedule, make_script, make_step
 from ridgeline.network.verification import WrongCollectiveError, verify_script
+from thoroughly import sample_of
 
 TOPOLOGIES = {
     2: "Ring(2, 50 GB/s, 1 us)",
@@ -41,8 +41,13 @@ def test_own_algorithms_are_right(key: tuple[str, str], n: int) -> None:
     verify_script(key[1], key[0], script, asked_bytes(key[0], group), n)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.sampled_from([k for k in NAMES if k[0] != "barrier"]), st.sampled_from([6, 8]), st.data())
+@sample_of(
+    15,
+    60,
+    st.sampled_from([k for k in NAMES if k[0] != "barrier"]),
+    st.sampled_from([6, 8]),
+    st.data(),
+)
 def test_a_script_with_a_message_less_is_wrong_when_real_data_are(
     key: tuple[str, str], n: int, data: st.DataObject
 ) -> None:

@@ -6,13 +6,13 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.parallel.memory.allocator import played
 from ridgeline.parallel.memory.liveness_profile import memory
 from stacked import stacked
+from thoroughly import sample_of
 
 MIB = 2**20
 
@@ -75,8 +75,7 @@ sizes = st.one_of(
 )
 
 
-@settings(max_examples=150, deadline=None)
-@given(held=st.lists(sizes, max_size=4), data=st.data())
+@sample_of(38, 150, held=st.lists(sizes, max_size=4), data=st.data())
 def test_blocks_are_those_of_the_slow_allocator(held: list[int], data: st.DataObject) -> None:
     """Equal blocks may be chosen differently; distinct sizes leave no choice."""
     there: dict[int, int] = {}

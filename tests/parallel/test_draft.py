@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.hardware import load_cluster
@@ -23,6 +22,7 @@ from ridgeline.study.parallel_run import row_of
 from ridgeline.study.point import Point, shared_model
 from ridgeline.workload.files import load_model
 from stacked import PLAIN
+from thoroughly import sample_of
 
 ARRAY, MEMORY = "cluster.device.engines.mxu.array", "cluster.device.memory"
 ARRAYS = st.fixed_dictionaries(
@@ -73,8 +73,7 @@ def alone(point: Point) -> Mapping[str, Any]:
     return row_of(point)
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.lists(ARRAYS, min_size=2, max_size=4), st.sampled_from([4, 32]))
+@sample_of(3, 8, st.lists(ARRAYS, min_size=2, max_size=4), st.sampled_from([4, 32]))
 def test_a_point_on_arrays_is_what_it_is_alone(devices: list[dict[str, Any]], batch: int) -> None:
     plan = {"global_batch": batch, "precision": "bf16-mixed"}
     points = [Point("lenet5", "tpu-v2", plan, device) for device in devices]
@@ -85,8 +84,7 @@ def test_a_point_on_arrays_is_what_it_is_alone(devices: list[dict[str, Any]], ba
         assert not first["error"] or "too small" in first["error"]
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.lists(st.tuples(NODES, PLANS), min_size=2, max_size=4))
+@sample_of(3, 8, st.lists(st.tuples(NODES, PLANS), min_size=2, max_size=4))
 def test_a_point_on_a_node_is_what_it_is_alone(
     varied: list[tuple[dict[str, Any], dict[str, Any]]],
 ) -> None:

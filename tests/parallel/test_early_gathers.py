@@ -17,6 +17,7 @@ from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Graph, Op, Pass
 from ridgeline.workload.model import Model
 from stacked import stacked
+from thoroughly import sample_of
 
 LAYERS = 2
 TEXT = """
@@ -98,8 +99,7 @@ def step(sizes: tuple[int, int, int], tensor: int, *, overlap: bool, fast: bool 
     return simulate(*on_machine(sizes), plan, reference=not fast)
 
 
-@settings(max_examples=10, deadline=None)
-@given(SIZES, st.sampled_from((2, 4, 8)))
+@sample_of(3, 10, SIZES, st.sampled_from((2, 4, 8)))
 def test_a_step_is_between_its_work_alone_and_one_after_the_other(
     sizes: tuple[int, int, int], tensor: int
 ) -> None:

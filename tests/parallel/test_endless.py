@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from pods import write_pod
 
@@ -17,6 +16,7 @@ from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.files import load_model
+from thoroughly import sample_of
 
 FOLDER = tempfile.TemporaryDirectory()
 POD = str(write_pod(Path(FOLDER.name)))
@@ -27,8 +27,9 @@ def step(model: str, **fields: Any) -> Result:
     return simulate(load_model(model), load_cluster(POD), plan)
 
 
-@settings(max_examples=12, deadline=None)
-@given(
+@sample_of(
+    4,
+    12,
     st.sampled_from(("pipedream", "continuous")),
     st.sampled_from((2, 4)),
     st.sampled_from((1, 2)),

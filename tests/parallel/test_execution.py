@@ -12,6 +12,7 @@ from ridgeline.network.cluster_topology import from_cluster
 from ridgeline.network.collectives import collective
 from ridgeline.parallel.executions.lower import lower_execution
 from ridgeline.workload.execution import COLLECTIVES, Execution, TaskKind
+from thoroughly import sample_of
 
 NAN = float("nan")
 
@@ -185,8 +186,7 @@ def jobs(draw):
     return execution(ranks, halves)
 
 
-@given(jobs())
-@settings(max_examples=30, deadline=None)
+@sample_of(8, 30, jobs())
 def test_both_executors_agree_and_parts_add_up(job):
     cluster = rl.load_cluster("dgx1-v100")
     fast = rl.simulate(job, cluster)

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.parallel.emit.host_launches import experts_of
 from ridgeline.workload.graph import Pass, Role
 from stacked import stacked
+from thoroughly import sample_of
 
 SHAPE = {
     "layers": 2, "sequence": 64, "vocabulary": 64, "hidden": 64, "attention.heads": 4,
@@ -45,8 +45,9 @@ def test_products_and_conversions_of_rows_are_those_of_experts(
     assert experts_of(rl.load_model("gpt2").training(1, precision)) == {}
 
 
-@settings(max_examples=8, deadline=None)
-@given(
+@sample_of(
+    3,
+    8,
     st.floats(1e-7, 1e-3),
     st.sampled_from((1, 2, 4)),
     st.sampled_from(("bf16-mixed", "fp8-mixed")),

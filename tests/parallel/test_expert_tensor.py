@@ -24,6 +24,7 @@ from ridgeline.simulation import simulate
 from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph, Pass, Role
 from stacked import stacked
+from thoroughly import sample_of
 
 MIXTURE = """
 kind: model
@@ -100,8 +101,7 @@ def test_products_bytes_and_parameters_add_up(
         assert not any(op.layer in layers for op in between)
 
 
-@settings(max_examples=4, deadline=None)
-@given(st.sampled_from((2, 4)), st.integers(1, 2), st.integers(0, 2**32 - 1))
+@sample_of(2, 4, st.sampled_from((2, 4)), st.integers(1, 2), st.integers(0, 2**32 - 1))
 def test_devices_learn_what_one_learns(tensor: int, batch: int, seed: int) -> None:
     """Played on real data: the gradient of every weight is that of one device."""
     graph = on_pod(MIXTURE)[0].training(batch, "fp32")

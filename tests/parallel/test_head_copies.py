@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume
 from hypothesis import strategies as st
 from pods import write_pod
 
@@ -24,6 +24,7 @@ from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Graph, Op, Pass, Role
 from ridgeline.workload.model import Model
 from stacked import stacked
+from thoroughly import sample_of
 
 FOLDER = tempfile.TemporaryDirectory()
 POD = str(write_pod(Path(FOLDER.name)))
@@ -62,7 +63,9 @@ def work(graph: Graph) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
-@given(
+@sample_of(
+    7,
+    25,
     few=st.sampled_from([1, 2, 4]),
     times=st.sampled_from([2, 4, 8]),
     kernel=st.sampled_from(["flash", "separate"]),
@@ -72,7 +75,6 @@ def work(graph: Graph) -> Mapping[str, Any]:
     context=st.sampled_from([1, 2]),
     model=st.sampled_from(["llama3-8b", "gpt2", "mixtral-8x7b", "qwen3-0.6b"]),
 )
-@settings(max_examples=25, deadline=None)
 def test_copies_are_a_network_with_more_heads_of_keys(
     few: int, times: int, kernel: str, fused: bool, bias: bool, sequence: bool,
     context: int, model: str,

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
 from ridgeline.engine.reference import run_reference
 from ridgeline.parallel.plan.resolved import NEUTRAL, resolved
 from stacked import stacked
+from thoroughly import sample_of
 
 SHAPE = {
     "layers": 8, "sequence": 512, "vocabulary": 512, "hidden": 512, "attention.heads": 8,
@@ -58,8 +58,7 @@ def plans(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-@settings(max_examples=12, deadline=None)
-@given(plans())
+@sample_of(4, 12, plans())
 def test_the_same_is_done_and_no_later(plan: dict[str, Any]) -> None:
     apart, together = step(**plan), step(**plan, overlap__moe_a2a=True)
     assert together.flops_per_step == apart.flops_per_step

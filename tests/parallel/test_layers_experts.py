@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from pods import on_pod
 
@@ -18,6 +17,7 @@ from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.graph import Role
 from stacked import stacked
+from thoroughly import sample_of
 
 MIXTURE = """
 kind: model
@@ -57,8 +57,9 @@ def of_blocks(result: Result) -> tuple[Counter[tuple[str, str]], dict[str, int]]
     return +work, {name: size for name, size in weights.items() if name.startswith("blocks")}
 
 
-@settings(max_examples=10, deadline=None)
-@given(
+@sample_of(
+    3,
+    10,
     st.sampled_from((1, 2, 4, 8)),
     st.sampled_from((2, 4, 8)),
     st.sampled_from((0, 1, 2, 3)),

@@ -23,6 +23,7 @@ from ridgeline.simulation import simulate
 from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Pass, Role
 from stacked import stacked
+from thoroughly import sample_of
 
 MACHINE = tempfile.TemporaryDirectory()
 NODE_FILE = str(write_machine(Path(MACHINE.name)))
@@ -165,8 +166,9 @@ def test_a_step_obeys_its_bounds(plan: tuple[int, int, bool]) -> None:
     assert baseline(data, batch, True).step_time_s <= baseline(data, batch, False).step_time_s
 
 
-@settings(max_examples=30, deadline=None)
-@given(
+@sample_of(
+    8,
+    30,
     plan=plans,
     field=st.sampled_from(
         [

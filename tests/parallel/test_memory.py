@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 
 import ridgeline as rl
 from oracles.graph_memory import profile
@@ -12,10 +11,10 @@ from ridgeline.parallel.memory.liveness_profile import held_bytes, memory, model
 from ridgeline.workload import load_model, peak, training_graph
 from ridgeline.workload.optimizers import OPTIMIZERS
 from stacked import stacked
+from thoroughly import sample_of
 
 
-@settings(max_examples=60, deadline=None)
-@given(optimized_graphs())
+@sample_of(15, 60, optimized_graphs())
 def test_timeline_equals_the_oracle_and_its_peak_that_of_liveness(case):
     forward, optimizer = case
     graph = training_graph(forward, optimizer)

@@ -1,7 +1,6 @@
 """Steps that offload: on the engine as by the recurrence, and what they add to the accounts."""
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline import Plan, simulate
@@ -21,13 +20,15 @@ from ridgeline.parallel.memory.liveness_profile import memory, training_graph_of
 from ridgeline.parallel.plan.resolved import NEUTRAL
 from ridgeline.workload import load_model
 from stacked import stacked
+from thoroughly import sample_of
 
 TITAN, DGX = load_cluster("titan-x-pcie3"), load_cluster("dgx1-v100")
 SMALL = ("alexnet", "resnet18", "lenet5", "mlp", "gpt2")
 
 
-@settings(max_examples=15, deadline=None)
-@given(
+@sample_of(
+    4,
+    15,
     name=st.sampled_from(SMALL),
     batch=st.integers(1, 8),
     offload=st.sampled_from(["conv", "all"]),

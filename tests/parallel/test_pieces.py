@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import ridgeline as rl
@@ -14,6 +13,7 @@ from ridgeline.parallel.passes.decompose_gemm import with_pieces
 from ridgeline.parallel.sharding.divide import ShardingSpec, divide
 from ridgeline.workload.graph import PIECES, Graph, Pass
 from stacked import stacked
+from thoroughly import sample_of
 
 SHAPE = {
     "layers": 2, "sequence": 512, "vocabulary": 512, "hidden": 1024, "attention.heads": 8,
@@ -83,8 +83,7 @@ def test_what_can_not_be_cut_is_left() -> None:
     assert with_pieces(whole).ops == whole.ops
 
 
-@settings(max_examples=12, deadline=None)
-@given(
+@sample_of(4, 12,
     st.sampled_from([2, 4, 8]), st.sampled_from([1, 2]), st.sampled_from(["none", "full"]),
     st.booleans(), st.integers(1, 2),
 )  # fmt: skip
@@ -121,8 +120,7 @@ def ring(pieces: int, message_s: float, piece_s: float) -> tuple[float, float]:
     return done, max(pieces * piece_s, link)
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.sampled_from([2, 4, 8]), st.sampled_from([64, 512, 2048]), st.integers(1, 8))
+@sample_of(7, 25, st.sampled_from([2, 4, 8]), st.sampled_from([64, 512, 2048]), st.integers(1, 8))
 def test_two_tasks_end_with_the_last_piece_of_a_ring(tensor: int, tokens: int, batch: int) -> None:
     model = rl.load_model("gpt2", {**SHAPE, "sequence": tokens})
     plan = stacked(global_batch=batch, tensor=tensor, sequence=tensor, precision="bf16-mixed",

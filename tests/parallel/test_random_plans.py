@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pods import write_pod
 
@@ -25,6 +24,7 @@ from ridgeline.simulation import matrix_peak, simulate
 from ridgeline.workload.files import load_model
 from ridgeline.workload.model import Model
 from stacked import stacked
+from thoroughly import sample_of
 
 FOLDER = Path(tempfile.mkdtemp())
 DECODER = """
@@ -170,8 +170,7 @@ def check(name: str, plan: dict[str, Any]) -> bool:
     return True
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.sampled_from(MODELS), fields())
+@sample_of(15, 60, st.sampled_from(MODELS), fields())
 def test_every_legal_plan_can_be_played(name: str, plan: dict[str, Any]) -> None:
     check(name, plan)
 

@@ -23,6 +23,7 @@ from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.numerics import PRECISIONS
 from ridgeline.workload.optimizers import OPTIMIZERS
+from thoroughly import one_in, sample_of
 
 SGD = OPTIMIZERS["sgd"]
 
@@ -91,10 +92,12 @@ def options(graph, mode):
 SLOW = {"amoebanet", "mask-rcnn", "fcn"}  # for the interpreter; ssd takes seconds
 
 
-@pytest.mark.parametrize(
-    ("name", "mode"),
-    [(n, m) for n in TINY for m in MODES[1:] if n != "ssd" and (n not in SLOW or m == "full")],
-)
+FAMILIES_AND_MODES = [
+    (n, m) for n in TINY for m in MODES[1:] if n != "ssd" and (n not in SLOW or m == "full")
+]
+
+
+@pytest.mark.parametrize(("name", "mode"), one_in(4, FAMILIES_AND_MODES))
 def test_every_family_keeps_its_gradients(name, mode):
     graph = tiny(name).training(2, "fp16-mixed", SGD)
     try:
@@ -272,8 +275,7 @@ def test_steps_done_several_times_give_the_same_gradients(forward, slots, seed):
     assert_same_gradients(graph, changed, seed)
 
 
-@settings(max_examples=40, deadline=None)
-@given(forward_graphs(), st.floats(0.3, 1.0), st.integers(0, 2**32 - 1))
+@sample_of(10, 40, forward_graphs(), st.floats(0.3, 1.0), st.integers(0, 2**32 - 1))
 def test_a_budget_is_kept_or_refused(forward, share, seed):
     graph = training_graph(forward, SGD)
     budget = share * peak(graph).total

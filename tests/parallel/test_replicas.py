@@ -27,6 +27,7 @@ from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from ridgeline.workload.files import load_model
 from stacked import stacked
+from thoroughly import sample_of
 
 FOLDER = tempfile.TemporaryDirectory()
 COUNTS = st.lists(st.integers(1, 4), min_size=2, max_size=4).filter(lambda c: len(set(c)) > 1)
@@ -155,8 +156,7 @@ def test_ranks_are_numbered_stage_by_stage() -> None:
     assert mesh.replica(2, 1).tolist() == [10, 11]
 
 
-@settings(max_examples=8, deadline=None)
-@given(COUNTS, st.sampled_from(("pipedream", "continuous")), st.sampled_from((1, 2)))
+@sample_of(3, 8, COUNTS, st.sampled_from(("pipedream", "continuous")), st.sampled_from((1, 2)))
 def test_a_period_is_as_long_as_its_fullest_queue(
     counts: list[int], schedule: str, own: int
 ) -> None:
@@ -175,8 +175,7 @@ def test_a_period_is_as_long_as_its_fullest_queue(
     assert result.manifest["ranks"] == {"real": sum(counts), "simulated": sum(counts)}
 
 
-@settings(max_examples=8, deadline=None)
-@given(COUNTS, st.sampled_from(("1f1b", "gpipe", "pipedream")))
+@sample_of(3, 8, COUNTS, st.sampled_from(("1f1b", "gpipe", "pipedream")))
 def test_the_work_is_that_of_one_replica_a_stage(counts: list[int], schedule: str) -> None:
     """As many micro-batches do as many FLOPs and send as many activations on any replicas."""
     many = step(counts, schedule=schedule, precision="fp32")

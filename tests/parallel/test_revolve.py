@@ -13,6 +13,7 @@ from ridgeline.parallel.checkpointing.revolve import (
     best_reversal,
     reversible_steps,
 )
+from thoroughly import sample_of
 
 
 @cache
@@ -167,8 +168,7 @@ def test_reversal_is_the_cheapest_and_fits(chain, memory):
     assert len(backward) == len(chain.advance)
 
 
-@settings(max_examples=50, deadline=None)
-@given(chains())
+@sample_of(13, 50, chains())
 def test_more_memory_never_costs_more_work(chain):
     work = [
         float("inf") if found is None else found.work

@@ -7,7 +7,6 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.parallel.partition import partition_dp
@@ -27,6 +26,7 @@ from ridgeline.parallel.partition.overheads import (
 )
 from ridgeline.parallel.partition.partition_dp import Pace, balance_step
 from ridgeline.parallel.schedule import SCHEDULES
+from thoroughly import sample_of
 
 NUMBERS = st.floats(0.01, 4.0)
 KINDS = [
@@ -272,8 +272,7 @@ def pipelines(draw: st.DrawFn, *, alone: bool = False) -> Case:
     return work, sizes, parts, pace._replace(replicas=replicas), besides
 
 
-@settings(max_examples=60, deadline=None)
-@given(pipelines())
+@sample_of(15, 60, pipelines())
 def test_no_cut_written_out_gives_a_shorter_step(
     case: Case,
 ) -> None:
@@ -288,8 +287,7 @@ def test_no_cut_written_out_gives_a_shorter_step(
     assert step_of(work, where, sizes, pace, besides) == pytest.approx(least, rel=1e-8)
 
 
-@settings(max_examples=40, deadline=None)
-@given(pipelines())
+@sample_of(10, 40, pipelines())
 def test_where_not_every_cut_is_played_moving_one_does_not_help(
     case: Case,
 ) -> None:
@@ -305,8 +303,7 @@ def test_where_not_every_cut_is_played_moving_one_does_not_help(
             assert step_of(work, moved, sizes, pace, besides) >= best * (1 - 1e-8)
 
 
-@settings(max_examples=15, deadline=None)
-@given(pipelines(alone=True), st.integers(5, 12))
+@sample_of(4, 15, pipelines(alone=True), st.integers(5, 12))
 def test_long_steps_are_told_by_their_pace(case: Case, more: int) -> None:
     """Of a step of more micro-batches than are played, the cut is the best but for a little."""
     work, sizes, parts, pace, besides = case

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from pods import on_pod
 
@@ -15,6 +14,7 @@ from ridgeline.parallel.plan.text import make_plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
 from stacked import stacked
+from thoroughly import sample_of
 
 TEXT = """
 kind: model
@@ -52,8 +52,13 @@ def step(hidden: int, how: bool | str, *, reference: bool = False, **fields: Any
     return simulate(*on_pod(TEXT.format(hidden=hidden)), plan, reference=reference)
 
 
-@settings(max_examples=12, deadline=None)
-@given(st.sampled_from((128, 512)), st.sampled_from(SHARED), st.sampled_from(("none", "products")))
+@sample_of(
+    4,
+    12,
+    st.sampled_from((128, 512)),
+    st.sampled_from(SHARED),
+    st.sampled_from(("none", "products")),
+)
 def test_waiting_for_sums_lies_between_waiting_for_nothing_and_for_all(
     hidden: int, shared: dict[str, Any], again: str
 ) -> None:

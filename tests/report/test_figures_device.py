@@ -28,6 +28,7 @@ from ridgeline.kernels.single_op import gemm
 from ridgeline.report.figures.device import MARKERS, Load, device_roofline, network, roof_labels
 from ridgeline.report.figures.style import SERIES
 from ridgeline.report.result import Result
+from thoroughly import sample_of
 
 FOLDER = tempfile.TemporaryDirectory()
 write_machine(Path(FOLDER.name))
@@ -244,8 +245,7 @@ def test_mistakes_are_one_message(
     assert said in capsys.readouterr().err
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.floats(0.0, 4.0), st.floats(-1.0, 0.0))
+@sample_of(3, 8, st.floats(0.0, 4.0), st.floats(-1.0, 0.0))
 def test_names_of_lines_stand_beside_a_point(along: float, below: float) -> None:
     device = load_device("v100-sxm2-16gb")
     far = device.far_memory

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
@@ -23,6 +22,7 @@ from ridgeline.report.figures.study import bars, curve, pareto_front, residuals
 from ridgeline.report.figures.style import sheet
 from ridgeline.study.sweep import write_rows
 from ridgeline.units import quantity, unprefixed
+from thoroughly import sample_of
 
 Row = dict[str, Any]
 ROWS: list[Row] = [
@@ -72,11 +72,10 @@ def test_of_a_rate_the_largest_is_best_and_other_columns_join_a_line() -> None:
     assert cells(together) == {(0, 0): "A", (0, 1): "A"}
 
 
-@given(st.dictionaries(
+@sample_of(7, 25, st.dictionaries(
     st.tuples(st.sampled_from("pqr"), st.integers(1, 4), st.sampled_from("xyz")),
     st.floats(1e-6, 1e3), min_size=1,
 ))  # fmt: skip
-@settings(max_examples=25, deadline=None)
 def test_no_choice_beats_the_one_drawn(table: dict[tuple[str, int, str], float]) -> None:
     rows = [
         {"line": line, "n": n, "name": name, "step_time_s": value, "error": ""}

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from machines import DEVICE, ENERGY, write_machine
@@ -21,6 +20,7 @@ from ridgeline.report.result import Result
 from ridgeline.report.step_ledger import ledger
 from ridgeline.study.point import Point
 from ridgeline.workload.graph import Pass, Role
+from thoroughly import sample_of
 
 
 def check_sums(result: Result) -> None:
@@ -51,8 +51,9 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_machine(tmp_path_factory.mktemp("ledger"))
 
 
-@settings(max_examples=20, deadline=None)
-@given(
+@sample_of(
+    5,
+    20,
     st.sampled_from(["lenet5", "mlp", "alexnet"]),
     st.sampled_from([1, 2, 4]),
     st.integers(1, 3),

@@ -18,9 +18,6 @@ from ridgeline.report.uncertainty.paired import RatioRange, SharedDraws, ratio_r
 from ridgeline.study.compare import NORMALISATIONS, Comparison, compare, point_of
 from ridgeline.study.lint import lint
 
-pytestmark = pytest.mark.thorough
-"""Its simulated steps take longer than a run of all tests has room for."""
-
 HBM = Path(__file__).parents[2] / "docs" / "examples" / "hbm.csv"
 
 

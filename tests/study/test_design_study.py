@@ -13,9 +13,6 @@ import pytest
 import ridgeline as rl
 from ridgeline.study.sweep import load_study, plain_rows, run_sweep
 
-pytestmark = pytest.mark.thorough
-"""Its simulated steps take longer than a run of all tests has room for."""
-
 GRID: dict[str, Any] = {
     "model": "lenet5",
     "cluster": "v100-sxm2-16gb",

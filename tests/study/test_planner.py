@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
@@ -24,6 +23,7 @@ from ridgeline.workload.files import load_model
 from ridgeline.workload.model import Model
 from stacked import plain_search as search
 from stacked import plain_searcher as searcher
+from thoroughly import further, sample_of
 
 CASES = (
     ("gpt2", "selene-a100", 8, 24),
@@ -115,14 +115,12 @@ def wider(case: int) -> Searcher:
     return searcher(decoder() if name == "decoder" else name, *more, **kinds)  # type: ignore[arg-type]
 
 
-@settings(max_examples=25, deadline=None)
-@given(st.integers(0, len(CASES) - 1), st.data())
+@sample_of(7, 25, st.integers(0, len(CASES) - 1), st.data())
 def test_no_bound_is_above_the_engine(case: int, data: st.DataObject) -> None:
     check_bounds(prepared(case), data)
 
 
-@settings(max_examples=4, deadline=None)
-@given(st.integers(0, len(FAR) - 1), st.data())
+@sample_of(2, 4, st.integers(0, len(FAR) - 1), st.data())
 def test_no_bound_of_many_devices_is_above_the_engine(case: int, data: st.DataObject) -> None:
     """One rank is simulated for all, and large messages count alone; some stages lie unlike."""
     one = far(case)
@@ -144,14 +142,12 @@ def test_what_is_done_again_early_is_not_waited_with() -> None:
     assert one.tightened(group, int(i)).time_s <= replay.step_time_s
 
 
-@settings(max_examples=10, deadline=None)
-@given(st.integers(0, len(MIXED) - 1), st.data())
+@sample_of(3, 10, st.integers(0, len(MIXED) - 1), st.data())
 def test_no_bound_of_shared_experts_is_above_the_engine(case: int, data: st.DataObject) -> None:
     check_bounds(mixed(case), data)
 
 
-@settings(max_examples=10, deadline=None)
-@given(st.integers(0, len(SHARED) - 1), st.data())
+@sample_of(3, 10, st.integers(0, len(SHARED) - 1), st.data())
 def test_no_bound_of_shared_positions_is_above_the_engine(case: int, data: st.DataObject) -> None:
     one = long(case)
     some = np.flatnonzero(one.space.context > 1).tolist()
@@ -166,8 +162,7 @@ def test_positions_are_shared_where_it_is_asked_for() -> None:
     assert (long(1).space.only("data").context == 1).all()
 
 
-@settings(max_examples=4, deadline=None)
-@given(st.integers(0, len(WIDER) - 1), st.data())
+@sample_of(2, 4, st.integers(0, len(WIDER) - 1), st.data())
 def test_no_bound_of_grids_or_shared_images_is_above_the_engine(
     case: int, data: st.DataObject
 ) -> None:
@@ -197,9 +192,17 @@ def test_grids_and_shared_images_are_searched_where_it_is_asked_for() -> None:
         assert (one.spatial == 1).all()
 
 
-def test_the_optimum_is_found_among_grids_and_shared_images() -> None:
-    check_optimum(("lenet5", "dgx1-v100", 2, 2), "energy", spatial=True)
-    check_optimum(("mlp", "tpu-v4-pod", 4, 2), "time", grids=True)
+@pytest.mark.parametrize(
+    ("case", "objective", "kinds"),
+    [
+        (("lenet5", "dgx1-v100", 2, 2), "energy", "spatial"),
+        *further((("mlp", "tpu-v4-pod", 4, 2), "time", "grids")),
+    ],
+)
+def test_the_optimum_is_found_among_grids_and_shared_images(
+    case: tuple[str, str, int, int], objective: Objective, kinds: str
+) -> None:
+    check_optimum(case, objective, **{kinds: True})
 
 
 def check_bounds(one: Searcher, data: st.DataObject, some: list[int] | None = None) -> None:
@@ -237,9 +240,10 @@ def check_bounds(one: Searcher, data: st.DataObject, some: list[int] | None = No
 @pytest.mark.parametrize(
     ("case", "objective"),
     [
-        (("mlp", "selene-a100", 64, 2), "time"),
+        (("mlp", "selene-a100", 2, 2), "time"),
         (("mlp", "dgx1-v100", 2, 4), "energy"),
-        (("mlp", "dgx1-v100", 4, 4), "cost"),
+        (("mlp", "dgx1-v100", 2, 2), "cost"),
+        *further((("mlp", "selene-a100", 64, 2), "time"), (("mlp", "dgx1-v100", 4, 4), "cost")),
     ],
 )
 def test_the_answer_is_the_optimum_of_all_replays(case, objective) -> None:  # type: ignore[no-untyped-def]
@@ -277,10 +281,11 @@ def test_a_limit_leaves_a_gap_that_covers_the_optimum() -> None:
     assert whole.best.objective >= cut.best.objective * (1 - cut.gap) * (1 - 1e-12)
 
 
-def test_no_plan_that_fits_is_dropped() -> None:
+@pytest.mark.parametrize("plans", [12, *further(40)])
+def test_no_plan_that_fits_is_dropped(plans: int) -> None:
     one = searcher("gpt2", "dgx1-v100", 4, 256, precision="fp16-mixed")
     found = 0
-    for i in range(0, len(one.space), max(1, len(one.space) // 40)):
+    for i in range(0, len(one.space), max(1, len(one.space) // plans)):
         group = one.groups.group(one.key(i))
         if group is None or one.space.micro_batches[i] > 16:
             continue
@@ -306,9 +311,8 @@ def _kinds_of(one: Searcher, key: GroupKey, at: Ints) -> list[str]:
 @pytest.mark.parametrize(
     "case",
     [
-        ("gpt2", "selene-a100", 4, 8),
-        ("alone", "selene-a100", 8, 8),
         ("dense first", "selene-a100", 8, 8),
+        *further((("gpt2", "selene-a100", 4, 8),), (("alone", "selene-a100", 8, 8),)),
     ],
 )
 def test_few_layers_price_the_whole(case) -> None:  # type: ignore[no-untyped-def]

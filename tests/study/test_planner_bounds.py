@@ -23,6 +23,7 @@ from ridgeline.study.planner.space import SCHEDULE_NAMES
 from ridgeline.workload.files import load_model
 from ridgeline.workload.graph import Pass, Role
 from stacked import plain_searcher as searcher
+from thoroughly import sample_of
 
 CASES = {
     "images": ("resnet18", "dgx1-v100-edr", 16, 32),
@@ -44,8 +45,7 @@ def share(one: Searcher, i: int, *, wired: bool = True) -> float:
     return bound.time_s / one.replay(one.space.plan(i)).step_time_s
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.sampled_from(sorted(CASES)), st.data())
+@sample_of(3, 8, st.sampled_from(sorted(CASES)), st.data())
 def test_a_pipeline_alone_is_bounded_by_nearly_its_time(name: str, data: st.DataObject) -> None:
     """Whatever the schedule: with what stages send each other, and what is done once a step."""
     one = prepared(name)

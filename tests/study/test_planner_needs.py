@@ -11,6 +11,7 @@ from ridgeline.study.planner.memory import _leanest
 from ridgeline.study.planner.searcher import Searcher
 from ridgeline.workload.files import load_model
 from stacked import plain_searcher as searcher
+from thoroughly import sample_of
 
 WIDTHS = st.lists(st.sampled_from([8, 64, 512, 4096, 20000]), min_size=2, max_size=5)
 
@@ -39,8 +40,7 @@ def bounds(one: Searcher) -> list[tuple[float, int]]:
     return sorted(found)
 
 
-@settings(max_examples=12, deadline=None)
-@given(one=searches(most_devices=4), data=st.data())
+@sample_of(4, 12, one=searches(most_devices=4), data=st.data())
 def test_no_plan_holds_less_than_its_bound(one: Searcher, data: st.DataObject) -> None:
     """What units keep for the backward pass counts once, however wide the layers between are."""
     i = data.draw(st.integers(0, len(one.space) - 1))

@@ -55,25 +55,28 @@ def shares(one: Searcher, rng: random.Random, most: int) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    ("model", "batch", "capacity"),
+    ("model", "batch", "capacity", "plans"),
     [
-        ("resnet18-cifar", 16, "128 MiB"),
-        ("gpt2", 8, "32 MiB"),
-        *further(("resnet18-cifar", 16, "4 MiB"), ("resnet18-cifar", 16, "32 MiB")),
-        *further(("gpt2", 8, "4 MiB"), ("gpt2", 8, "128 MiB")),
+        ("resnet18-cifar", 16, "128 MiB", 16),
+        ("gpt2", 8, "32 MiB", 24),
+        *further(*(("resnet18-cifar", 16, size, 80) for size in ("4 MiB", "32 MiB", "128 MiB"))),
+        *further(*(("gpt2", 8, size, 80) for size in ("4 MiB", "32 MiB", "128 MiB"))),
     ],
 )
-def test_no_bound_is_above_the_engine(node: Path, model: str, batch: int, capacity: str) -> None:
+def test_no_bound_is_above_the_engine(
+    node: Path, model: str, batch: int, capacity: str, plans: int
+) -> None:
     cluster = load_cluster(str(node), {"device.memory.l2.capacity": capacity})
     one = searcher(model, cluster, 4, batch, precision="bf16-mixed")
-    found = shares(one, random.Random(capacity), 80)
+    found = shares(one, random.Random(capacity), plans)
     assert len(found) >= 3
     assert max(found) <= 1 + 1e-9
     assert max(found) > 0.9
 
 
-def test_no_bound_of_shipped_arrays_is_above_the_engine() -> None:
+@pytest.mark.parametrize("plans", [15, *further(40)])
+def test_no_bound_of_shipped_arrays_is_above_the_engine(plans: int) -> None:
     one = searcher("resnet18", load_cluster("tpu-v3-pod"), 4, 16, precision="bf16-mixed")
-    found = shares(one, random.Random(3), 40)
+    found = shares(one, random.Random(3), plans)
     assert len(found) >= 3
     assert max(found) <= 1 + 1e-9

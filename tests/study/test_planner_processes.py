@@ -18,11 +18,11 @@ from ridgeline.study.recalled import without_step
 from ridgeline.study.scaling import scaling
 from stacked import plain_search as search
 from stacked import plain_searcher as searcher
+from thoroughly import further
 
 CASES = (
     ("mlp", "dgx1-v100", 4, 16, None),
-    ("mlp", "dgx1-v100", 8, 64, 3),
-    ("lenet5", "dgx1-v100", 4, 16, 2),
+    *further((("mlp", "dgx1-v100", 8, 64, 3),), (("lenet5", "dgx1-v100", 4, 16, 2),)),
 )
 
 
@@ -48,7 +48,7 @@ def test_two_processes_say_what_one_says(case: tuple[str, str, int, int, int | N
 
 
 def test_a_helper_that_dies_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    alone = search("mlp", "dgx1-v100", 8, 64, limit=2, processes=1)
+    alone = search("mlp", "dgx1-v100", 4, 16, limit=2, processes=1)
     begin, asked = SearchWorker.begin, []
 
     def dies(self: SearchWorker, task: str, *given: object) -> None:
@@ -60,7 +60,7 @@ def test_a_helper_that_dies_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> No
         begin(self, task, *given)
 
     monkeypatch.setattr(SearchWorker, "begin", dies)
-    assert said(search("mlp", "dgx1-v100", 8, 64, limit=2, processes=2)) == said(alone)
+    assert said(search("mlp", "dgx1-v100", 4, 16, limit=2, processes=2)) == said(alone)
     assert len(asked) >= 4
 
 
@@ -120,10 +120,11 @@ def test_a_second_process_is_started_where_there_is_much_to_price(
     assert worker.MANY > 1
 
 
-def test_prices_of_other_numbers_of_devices_change_nothing() -> None:
+@pytest.mark.parametrize("others", [(4,), *further(((4, 16),))])
+def test_prices_of_other_numbers_of_devices_change_nothing(others: tuple[int, ...]) -> None:
     first = searcher("mlp", "selene-a100", 8, 16)
     found_by(first, SearchLimits(1))
-    for devices in (4, 16):
+    for devices in others:
         alone = searcher("mlp", "selene-a100", devices, 16)
         shared = first.on(devices)
         assert shared.groups.made is first.groups.made

@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.errors import ConfigError, RidgelineError
@@ -20,9 +19,12 @@ from ridgeline.study.planner.objectives import OBJECTIVES, Objective, Prices, pa
 from ridgeline.study.planner.result import SearchProgress, SearchResult, SimulatedPlan
 from ridgeline.study.planner.searcher import Searcher
 from ridgeline.study.planner.steering import COLUMNS, fixed_fields, fixed_texts
+from ridgeline.workload.files import load_model
 from stacked import plain_search as search
 from stacked import plain_searcher as searcher
+from thoroughly import sample_of
 
+GPT2 = load_model("gpt2", {"layers": 4})
 CASES = (("mlp", "dgx1-v100", 4, 2), ("mlp", "selene-a100", 2, 4))
 PRICES = Prices({"v100": 2.0, "a100": 3.0}, usd_per_kwh=0.1)
 V100 = Prices({"v100": 2.0})
@@ -50,8 +52,7 @@ FIXES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.integers(0, len(CASES) - 1), FIXES)
+@sample_of(3, 8, st.integers(0, len(CASES) - 1), FIXES)
 def test_the_best_plan_with_fixed_fields_is_the_optimum_of_those(
     case: int, fix: dict[str, object]
 ) -> None:
@@ -111,11 +112,10 @@ def test_what_is_fixed_is_searched_though_it_is_not_by_default() -> None:
     assert {modules.space.plan(i).recompute for i in range(len(modules.space))} == {"mlp", "none"}
 
 
-@settings(max_examples=4, deadline=None)
-@given(st.data())
+@sample_of(2, 4, st.data())
 def test_bounds_hold_for_modules_and_offload(data: st.DataObject) -> None:
     fix = data.draw(st.sampled_from([{"recompute": "mlp+core_attn"}, {"offload": "all"}]))
-    one = searcher("gpt2", "selene-a100", 2, 4, fix=fixed_fields(fix))
+    one = searcher(GPT2, "selene-a100", 2, 4, fix=fixed_fields(fix))
     i = data.draw(st.integers(0, len(one.space) - 1))
     group = one.groups.group(one.key(i))
     assert group is not None
@@ -130,19 +130,18 @@ def test_bounds_hold_for_modules_and_offload(data: st.DataObject) -> None:
 
 
 def test_a_margin_of_memory_stays_free() -> None:
-    plain = searcher("gpt2", "selene-a100", 2, 8)
+    plain = searcher(GPT2, "selene-a100", 2, 8)
     need = min(plain.replay(plain.space.plan(i)).memory_bytes for i in range(0, 40, 9))
     margin = 1 - 1.05 * need / plain.runs.capacity_bytes
-    found = search("gpt2", "selene-a100", 2, 8, memory_margin=margin, limit=2)
+    found = search(GPT2, "selene-a100", 2, 8, memory_margin=margin, limit=2)
     most = plain.runs.capacity_bytes * (1 - margin)
     assert all(r.memory_bytes <= most for r in found.replays)
-    assert found.n_dropped > search("gpt2", "selene-a100", 2, 8, limit=2).n_dropped
+    assert found.n_dropped > search(GPT2, "selene-a100", 2, 8, limit=2).n_dropped
     with pytest.raises(ConfigError, match="from 0 to 1"):
         searcher("mlp", "dgx1-v100", 2, 8, memory_margin=1.0)
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.integers(0, len(CASES) - 1), st.integers(0, 60))
+@sample_of(3, 8, st.integers(0, len(CASES) - 1), st.integers(0, 60))
 def test_wherever_a_search_is_stopped_its_gap_covers_the_optimum(case: int, moment: int) -> None:
     """And no bound that it tells on the way is above the optimum of all plans."""
     _, plans = everything(case)
@@ -179,10 +178,10 @@ def _interrupt(told: SearchProgress) -> None:
 
 
 def test_a_good_plan_first_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = search("gpt2", "selene-a100", 4, 8, processes=1)
+    plain = search(GPT2, "selene-a100", 4, 8, processes=1)
     monkeypatch.setattr("ridgeline.study.planner.frontier.MANY", 1)
     tells: list[SearchProgress] = []
-    first = search("gpt2", "selene-a100", 4, 8, processes=1, progress=tells.append)
+    first = search(GPT2, "selene-a100", 4, 8, processes=1, progress=tells.append)
     assert first.best.plan == plain.best.plan
     assert first.proven
     assert first.open_bound == plain.open_bound
@@ -197,8 +196,7 @@ PEAKS: tuple[tuple[str, str, int, int], ...] = (
 )  # fmt: skip
 
 
-@settings(max_examples=10, deadline=None)
-@given(st.sampled_from(PEAKS), st.data())
+@sample_of(3, 10, st.sampled_from(PEAKS), st.data())
 def test_no_family_takes_less_than_its_arithmetic(
     case: tuple[str, str, int, int], data: st.DataObject
 ) -> None:
@@ -234,7 +232,7 @@ def test_objectives_are_sums_of_time_and_energy() -> None:
 
 
 def test_alternatives_are_of_other_shapes_and_say_on_what_they_lose() -> None:
-    found = search("gpt2", "selene-a100", 4, 8, limit=2, alternatives=2)
+    found = search(GPT2, "selene-a100", 4, 8, limit=2, alternatives=2)
     others = found.alternatives()
     assert len({r.shape for r in (found.best, *others)}) == len(others) + 1 >= 3
     for other in others:

@@ -27,9 +27,7 @@ from ridgeline.study.planner.plan_class import PlacedOps
 from ridgeline.study.planner.searcher import Searcher, searcher
 from ridgeline.workload.files import load_model
 from ridgeline.workload.model import Model
-
-pytestmark = pytest.mark.thorough
-"""Its simulated steps take longer than a run of all tests has room for."""
+from thoroughly import further
 
 ROOT = Path(__file__).parents[2]
 CLUSTERS = ROOT / "hwconfigs" / "clusters"
@@ -83,8 +81,7 @@ def straddles(one: Searcher) -> list[int]:
     ("case", "examples"),
     [
         ((3, 8, "megatron-core"), 8),
-        pytest.param((3, 16, "ideal"), 25, marks=pytest.mark.thorough),
-        pytest.param((6, 16, "megatron-core"), 25, marks=pytest.mark.thorough),
+        *further(((3, 16, "ideal"), 25), ((6, 16, "megatron-core"), 25)),
     ],
 )
 def test_bounds_stay_below_the_engine(case: tuple[int, int, str], examples: int) -> None:
@@ -117,9 +114,9 @@ def is_below(one: Searcher, i: int) -> bool:
     return True
 
 
-@pytest.mark.parametrize("devices", [8, pytest.param(16, marks=pytest.mark.thorough)])
+@pytest.mark.parametrize("devices", [4, *further(8, 16)])
 def test_a_search_is_what_enumeration_finds(devices: int) -> None:
-    """Three devices a node and groups of two, four and eight: the best of all replays."""
+    """Three devices a node and groups of two and more: the best of all replays."""
     fix = {"zero_stage": "1", "micro_batch": "1", "recompute": "none", "virtual_stages": "1..2"}
     found = search(
         mixture(), uneven(3), devices, 2 * devices, precision="bf16-mixed", fix=fix,

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ridgeline.cli.app import app
@@ -24,6 +23,7 @@ from ridgeline.study.ceilings import UNCONTENDED
 from ridgeline.study.scaling import Scaling, ScalingPoint, scaling
 from ridgeline.study.scaling_figures import roof_of
 from ridgeline.workload.graph import Role
+from thoroughly import sample_of
 
 # Programs that cost nothing: what is searched and bounded are plans alone.
 simulate = partial(simulate, software=NEUTRAL)
@@ -86,8 +86,9 @@ def test_links_of_nearly_one_bandwidth_have_one_line_of_text() -> None:
     assert side_by_side([6.0, 140.0, 12.0, 12.3], 1.2) == [[140.0], [12.3, 12.0], [6.0]]
 
 
-@settings(max_examples=8, deadline=None)
-@given(
+@sample_of(
+    3,
+    8,
     st.lists(st.tuples(st.floats(1, 5), st.floats(12, 13.8)), min_size=1, max_size=6, unique=True),
     st.floats(1.0, 3.0),
 )

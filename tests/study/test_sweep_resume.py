@@ -26,6 +26,7 @@ from ridgeline.study.samples import MAX_SOBOL, latin_hypercube, sobol
 from ridgeline.study.store import RowStore, working_file
 from ridgeline.study.study_file import ValueSpan, load_study
 from ridgeline.study.sweep import prepare
+from thoroughly import further
 
 HEAD = "kind: study\nname: s\nmodel: lenet5\ncluster: dgx1-v100\n"
 STUDY = (
@@ -52,7 +53,7 @@ def lines(path: Path) -> int:
     return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@pytest.mark.parametrize("text", [STUDY, COLLECTIVES], ids=["steps", "collectives"])
+@pytest.mark.parametrize("text", [STUDY, *further(COLLECTIVES)], ids=["steps", "collectives"])
 def test_a_killed_sweep_goes_on_and_loses_and_repeats_no_row(tmp_path: Path, text: str) -> None:
     study = write(tmp_path, text)
     whole, out = tmp_path / "whole.csv", tmp_path / "rows.csv"

@@ -16,9 +16,6 @@ from ridgeline.study.compare import compare
 from ridgeline.study.sweep import load_study, run_sweep, write_rows
 from ridgeline.study.verify import verify
 
-pytestmark = pytest.mark.thorough
-"""Its simulated steps take longer than a run of all tests has room for."""
-
 STUDY = """kind: study
 name: batches
 model: lenet5

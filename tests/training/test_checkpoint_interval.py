@@ -17,6 +17,7 @@ from ridgeline.training.checkpoint_interval import (
     young_interval_s,
 )
 from ridgeline.training.goodput import LOST_WORK, SAVE
+from thoroughly import further
 
 MINUTES, HOURS, DAYS = 60.0, 3600.0, 86400.0
 
@@ -50,8 +51,9 @@ def test_published_intervals() -> None:
     assert daly_interval_s(100.0, 40.0) == 40.0  # a save longer than two failures apart
 
 
-def test_played_runs_take_what_daly_expects() -> None:
-    """Mean over 300 runs, exponential failures, saves of a minute: within three standard errors."""
+@pytest.mark.parametrize("runs", [100, *further(300)])
+def test_played_runs_take_what_daly_expects(runs: int) -> None:
+    """Mean over runs, exponential failures, saves of a minute: within three standard errors."""
     save_s, restart_s, between_s, interval_steps = MINUTES, 5 * MINUTES, 6 * HOURS, 360
     run = run_of(
         checkpoint={"every": interval_steps, "save_time": "60 s", "restore_time": "0 s"},
@@ -59,7 +61,7 @@ def test_played_runs_take_what_daly_expects() -> None:
         recovery={"restart": "5 min"},
     )
     steps = 100 * interval_steps  # of 10 s: 100 hours
-    walls = np.array([loop_of(run, steps=steps, seed=k).wall_s for k in range(300)])
+    walls = np.array([loop_of(run, steps=steps, seed=k).wall_s for k in range(runs)])
     expected = expected_wall_time_s(
         steps * 10.0, interval_steps * 10.0, save_s, restart_s, between_s
     )
@@ -69,7 +71,8 @@ def test_played_runs_take_what_daly_expects() -> None:
     assert error / expected < 0.005
 
 
-def test_the_best_played_interval_is_dalys_within_ten_percent_of_the_time_lost() -> None:
+@pytest.mark.parametrize("seeds", [20, *further(60)])
+def test_the_best_played_interval_is_dalys_within_ten_percent_of_the_time_lost(seeds: int) -> None:
     save_s, between_s = 2 * MINUTES, 8 * HOURS
     best = round(daly_interval_s(save_s, between_s) / 10.0)
 
@@ -79,7 +82,7 @@ def test_the_best_played_interval_is_dalys_within_ten_percent_of_the_time_lost()
             failures={"any": {"per_1000_node_days": 1000 * DAYS / between_s}},
             recovery={"spares": 1000},
         )
-        played = [loop_of(run, steps=30_000, seed=seed) for seed in range(60)]
+        played = [loop_of(run, steps=30_000, seed=seed) for seed in range(seeds)]
         return sum(p.account.seconds[SAVE] + p.account.seconds[LOST_WORK] for p in played)
 
     around = {share: lost(round(best * share)) for share in (0.25, 0.5, 1.0, 2.0, 4.0)}

@@ -18,9 +18,6 @@ from ridgeline.training.training_loop import TrainingLoop
 
 from .loops import run_of
 
-pytestmark = pytest.mark.thorough
-"""Its simulated steps take longer than a run of all tests has room for."""
-
 RUN = """\
 kind: run
 name: r

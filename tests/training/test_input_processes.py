@@ -9,9 +9,6 @@ import pytest
 
 from ridgeline.training.input_pipeline import InputSimulation, InputStages, input_waits
 
-pytestmark = pytest.mark.thorough
-"""Its simulated steps take longer than a run of all tests has room for."""
-
 
 def drawn(draw: random.Random) -> InputStages:
     return InputStages(

@@ -14,9 +14,6 @@ from ridgeline.study.validate.rows import MeasuredRow, read_rows
 from ridgeline.training.run_file import point_of, read_run
 from ridgeline.training.train import train
 
-pytestmark = pytest.mark.thorough
-"""Its simulated steps take longer than a run of all tests has room for."""
-
 RUN = Path(__file__).parents[2] / "docs" / "examples" / "runs" / "mlperf" / "bert-dgx-a100.yaml"
 
 
@@ -35,7 +32,6 @@ def test_it_has_the_step_and_the_samples_of_its_row() -> None:
     assert run.target.samples == pytest.approx(factor * plan.global_batch, rel=1e-6)
 
 
-@pytest.mark.thorough
 def test_the_run_takes_the_time_that_the_suite_predicts() -> None:
     (found,) = predict([row()])
     assert isinstance(found, Outcome)

@@ -12,9 +12,6 @@ from ridgeline.training.elastic_averaging import round_contraction, simulate_ela
 from ridgeline.training.gossip import simulate_gossip
 from ridgeline.training.hogwild import simulate_hogwild
 
-pytestmark = pytest.mark.thorough
-"""Its simulated steps take longer than a run of all tests has room for."""
-
 
 def repairman(threads: int, gradient_s: float, memory_s: float) -> float:
     """Updates a second of the machine-repairman queue with one channel."""

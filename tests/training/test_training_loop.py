@@ -15,6 +15,7 @@ from tests.training.loops import STEP_S, loop_of, run_of
 
 from ridgeline.training import goodput
 from ridgeline.training.failures import Failure
+from thoroughly import sample_of
 
 DAY_S = 86400.0
 
@@ -57,8 +58,7 @@ def runs(draw: st.DrawFn) -> dict[str, Any]:
     return fields
 
 
-@settings(max_examples=60, deadline=None)
-@given(fields=runs(), seed=st.integers(0, 1000), nodes=st.integers(1, 6))
+@sample_of(15, 60, fields=runs(), seed=st.integers(0, 1000), nodes=st.integers(1, 6))
 def test_time_is_conserved_and_spans_cover_the_run(
     fields: dict[str, Any], seed: int, nodes: int
 ) -> None:

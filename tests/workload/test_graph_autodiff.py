@@ -1,6 +1,5 @@
 """The training graph: well-formed, complete, and numerically the gradient of the forward graph."""
 
-import itertools
 import math
 from dataclasses import replace
 
@@ -11,13 +10,14 @@ from hypothesis import strategies as st
 
 from oracles.graph_interpreter import FORWARD, GRADIENT, SAME, run
 from oracles.graph_networks import forward_graphs, forward_pairs, optimized_graphs
-from oracles.graph_zoo import NAMES, TINY, shallow, tiny
+from oracles.graph_zoo import NAMES, TINY, one_of_each, shallow, tiny
 from ridgeline.errors import RidgelineError
 from ridgeline.workload import Graph, Pass, Role, load_model, ops, training_graph, weight_gradients
 from ridgeline.workload.builder import GraphBuilder
 from ridgeline.workload.numerics import PRECISIONS
 from ridgeline.workload.ops.functions import FUNCTIONS
 from ridgeline.workload.optimizers import OPTIMIZERS
+from thoroughly import one_in, sample_of
 
 SGD = OPTIMIZERS["sgd"]
 GIVEN = {Role.INPUT, Role.WEIGHT, Role.BUFFER, Role.STATE}
@@ -59,8 +59,7 @@ def slope(forward: Graph, given_values, directions) -> tuple[float, float]:
     return loss.real, loss.imag / 1e-30
 
 
-@settings(max_examples=200, deadline=None)
-@given(forward_graphs(), st.integers(0, 2**32 - 1))
+@sample_of(50, 200, forward_graphs(), st.integers(0, 2**32 - 1))
 def test_weight_gradients_equal_derivatives_by_the_complex_step(forward, seed):
     given_values = values(forward, seed)
     training = training_graph(forward, SGD)
@@ -75,7 +74,7 @@ def test_weight_gradients_equal_derivatives_by_the_complex_step(forward, seed):
         assert (whole * v).sum() == pytest.approx(derivative, rel=1e-8, abs=1e-10)
 
 
-@pytest.mark.parametrize("name", TINY)
+@pytest.mark.parametrize("name", one_in(2, TINY))
 def test_networks_of_every_family_have_the_gradients_of_their_loss(name):
     """Along one direction in all weights at once."""
     forward = tiny(name).forward(2, "fp16-mixed")
@@ -93,8 +92,7 @@ def test_networks_of_every_family_have_the_gradients_of_their_loss(name):
     assert found == pytest.approx(derivative, rel=1e-8)
 
 
-@settings(max_examples=150, deadline=None)
-@given(optimized_graphs())
+@sample_of(38, 150, optimized_graphs())
 def test_training_graph_is_well_formed(case):
     forward, optimizer = case
     graph = training_graph(forward, optimizer)
@@ -146,8 +144,7 @@ def test_every_weight_gets_one_gradient_and_one_update(case):
             assert rule.name in {optimizer.name, optimizer.otherwise}
 
 
-@settings(max_examples=100, deadline=None)
-@given(forward_graphs())
+@sample_of(25, 100, forward_graphs())
 def test_gradients_have_shape_and_format_of_their_tensor(forward):
     """A sparse one has as many rows as there are lookups; several outputs' may be one tensor."""
     graph = training_graph(forward, SGD)
@@ -161,8 +158,7 @@ def test_gradients_have_shape_and_format_of_their_tensor(forward):
             assert (tensor.shape, tensor.format) == (shape, graph.tensors[of].format)
 
 
-@settings(max_examples=100, deadline=None)
-@given(forward_pairs())
+@sample_of(25, 100, forward_pairs())
 def test_work_is_linear_in_the_batch(pair):
     """All but what only tensors take part in that do not grow: updates, sums of losses."""
     small, large = (training_graph(forward, SGD) for forward in pair)
@@ -375,14 +371,11 @@ def test_batch_norm_of_the_images_forms_no_input_gradient():
     assert op.vector_flops == 4 * 2 * 3 * 8 * 8
 
 
-def test_flop_table_covers_every_kind_of_the_zoo():
+@pytest.mark.parametrize("name", one_of_each())
+def test_flop_table_covers_every_kind_of_the_zoo(name):
     table = {kind for kind, _, _ in ops.flop_table()}
-    used = {
-        op.kind
-        for name, precision in itertools.product(NAMES, ["fp32", "fp16-mixed"])
-        for op in shallow(name).training(1, precision).ops
-    }
-    assert used <= table
+    for precision in ("fp32", "fp16-mixed"):
+        assert {op.kind for op in shallow(name).training(1, precision).ops} <= table
 
 
 def test_every_kind_is_computed_by_the_interpreter():

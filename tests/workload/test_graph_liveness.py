@@ -10,6 +10,7 @@ from ridgeline.workload import Pass, Role, load_model, memory_entries, peak, tra
 from ridgeline.workload.autodiff import weight_gradients
 from ridgeline.workload.liveness import MEMORY_KINDS
 from ridgeline.workload.optimizers import OPTIMIZERS
+from thoroughly import one_in, sample_of
 
 
 def replay(graph, plan):
@@ -26,8 +27,7 @@ def replay(graph, plan):
     return during, now
 
 
-@settings(max_examples=70, deadline=None)
-@given(optimized_graphs())
+@sample_of(18, 70, optimized_graphs())
 def test_memory_equals_the_oracle_at_every_op(case):
     forward, optimizer = case
     for graph in (forward, training_graph(forward, optimizer)):
@@ -106,15 +106,17 @@ def test_static_memory_is_weights_copies_statistics_and_states(name):
     assert peak(graph).total >= sum(initial.values()) + graph.activation_bytes
 
 
-@pytest.mark.parametrize("name", [n for n in TINY if n not in {"amoebanet", "ssd", "mask-rcnn"}])
+FAMILIES = [n for n in TINY if n not in {"amoebanet", "ssd", "mask-rcnn"}]
+
+
+@pytest.mark.parametrize("name", one_in(3, FAMILIES))
 def test_memory_of_every_family_equals_the_oracle(name):
     graph = tiny(name).training(2, "fp16-mixed")
     during, _ = replay(graph, memory_entries(graph))
     assert [sum(kinds.values()) for kinds in during] == profile(graph)
 
 
-@settings(max_examples=50, deadline=None)
-@given(forward_pairs())
+@sample_of(13, 50, forward_pairs())
 def test_memory_grows_with_the_batch_at_every_op(pair):
     """Linearly, but for what is kept once a step: statistics of batch norms, the loss."""
     small, large = (training_graph(forward, OPTIMIZERS["sgd"]) for forward in pair)

@@ -83,14 +83,19 @@ def search_catalog(text: str = "", *kinds: str) -> list[CatalogEntry]:
         If a comparison has no field, an unknown one, or another unit.
     """
     comparisons, words = _parsed(text)
-    found = []
+    machines, found = _MachineFacts(), []
     for kind in kinds or tuple(catalog.FOLDERS):
         if comparisons and not all(field in _FIELDS_OF[kind] for field, *_ in comparisons):
             continue
         for name in catalog.names(kind):
-            entry = _entry(kind, name)
-            if all(_has_word(entry, word) for word in words) and _fits(entry, comparisons):
-                found.append(entry)
+            data = read_yaml(catalog.find(kind, name)).data
+            said = _words(kind, name, data)
+            if all(_has_word(name, said, word) for word in words):  # before facts, which take long
+                entry = CatalogEntry(
+                    kind, name, _title(data), said, **_facts(kind, name, data, machines)
+                )
+                if _fits(entry, comparisons):
+                    found.append(entry)
     return found
 
 
@@ -151,11 +156,11 @@ def _value(number: str, unit: str, field: str) -> float:
     raise ConfigError(f"{field} in {unit!r}; allowed: {allowed}", field="--search")
 
 
-def _has_word(entry: CatalogEntry, word: str) -> bool:
+def _has_word(name: str, words: str, word: str) -> bool:
     plain = word.lower()
     return bool(
-        re.search(rf"\b{re.escape(plain)}", entry.words)
-        or ((key := squeezed(word)) and key in squeezed(entry.name))
+        re.search(rf"\b{re.escape(plain)}", words)
+        or ((key := squeezed(word)) and key in squeezed(name))
     )
 
 
@@ -176,21 +181,26 @@ _FIELDS_OF: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def _entry(kind: str, name: str) -> CatalogEntry:
-    document = read_yaml(catalog.find(kind, name))
-    data = document.data
-    title = str(data.get("title") or data.get("description") or "")
-    own = [name, title, *catalog.aliases(kind).get(name, ())]
+def _title(data: Mapping[str, Any]) -> str:
+    return str(data.get("title") or data.get("description") or "")
+
+
+def _words(kind: str, name: str, data: Mapping[str, Any]) -> str:
+    own = [name, _title(data), *catalog.aliases(kind).get(name, ())]
     own += [str(data[key]) for key in ("family", "vendor", "node", "device") if key in data]
     if "mixture" in data:
         own.append("moe mixture of experts")
-    words = " ".join(own).lower()
-    facts: dict[str, Any] = {"year": data.get("year")}
+    return " ".join(own).lower()
+
+
+def _facts(
+    kind: str, name: str, data: Mapping[str, Any], machines: _MachineFacts
+) -> Mapping[str, Any]:
     if kind == "models":
-        facts = {"parameters": _parameters(name, data), "year": _cited_year(data)}
-    elif kind in {"devices", "nodes", "clusters"}:
-        facts = _machine_facts(kind, name)
-    return CatalogEntry(kind, name, title, words, **facts)
+        return {"parameters": _parameters(name, data), "year": _cited_year(data)}
+    if kind in {"devices", "nodes", "clusters"}:
+        return machines[kind, name]
+    return {"year": data.get("year")}
 
 
 def _parameters(name: str, data: Mapping[str, Any]) -> int:
@@ -210,27 +220,37 @@ def _cited_year(data: Mapping[str, Any]) -> int | None:
     return int(cited[0]) if cited else None
 
 
-def _machine_facts(kind: str, name: str) -> dict[str, Any]:
-    """Return year, devices and memory of a machine; the memory is that of all its devices."""
-    data = description(kind, name).data
-    if kind == "devices":
-        device = load_device(name)
-        dram = [float(m.capacity.value) for m in device.memory.values() if m.kind == "dram"]
-        power_w = None if device.tdp is None else device.tdp.value
+class _MachineFacts(dict[tuple[str, str], Mapping[str, Any]]):
+    """Year, devices and memory of machines, each made once; the memory is of all its devices."""
+
+    def __missing__(self, machine: tuple[str, str]) -> Mapping[str, Any]:
+        kind, name = machine
+        found = self[machine] = _device_facts(name) if kind == "devices" else self._sum(kind, name)
+        return found
+
+    def _sum(self, kind: str, name: str) -> Mapping[str, Any]:
+        data = description(kind, name).data
+        if "groups" in data:
+            parts = [(self["nodes", g["node"]], g["count"]) for g in data["groups"]]
+        elif kind == "clusters":
+            parts = [(self["nodes", data["node"]], data.get("max_nodes", 1))]
+        else:
+            parts = [(self["devices", data["device"]], data.get("count", 1))]
+        memory = [part["memory_bytes"] for part, _ in parts]
+        years = [part["year"] for part, _ in parts if part["year"]]
+        known = all(size is not None for size in memory)
         return {
-            "year": device.year, "devices": 1, "power_w": power_w,
-            "memory_bytes": math.fsum(dram) if dram else None,
-        }  # fmt: skip
-    if "groups" in data:
-        parts = [(_machine_facts("nodes", g["node"]), g["count"]) for g in data["groups"]]
-    elif kind == "clusters":
-        parts = [(_machine_facts("nodes", data["node"]), data.get("max_nodes", 1))]
-    else:
-        parts = [(_machine_facts("devices", data["device"]), data.get("count", 1))]
-    memory = [part["memory_bytes"] for part, _ in parts]
-    known = all(size is not None for size in memory)
+            "year": data.get("year") or max(years, default=None),
+            "devices": sum(part["devices"] * count for part, count in parts),
+            "memory_bytes": math.fsum(p["memory_bytes"] * n for p, n in parts) if known else None,
+        }
+
+
+def _device_facts(name: str) -> Mapping[str, Any]:
+    device = load_device(name)
+    dram = [float(m.capacity.value) for m in device.memory.values() if m.kind == "dram"]
+    power_w = None if device.tdp is None else device.tdp.value
     return {
-        "year": data.get("year") or max((p["year"] for p, _ in parts if p["year"]), default=None),
-        "devices": sum(part["devices"] * count for part, count in parts),
-        "memory_bytes": math.fsum(p["memory_bytes"] * n for p, n in parts) if known else None,
-    }
+        "year": device.year, "devices": 1, "power_w": power_w,
+        "memory_bytes": math.fsum(dram) if dram else None,
+    }  # fmt: skip

@@ -396,13 +396,14 @@ def _least_by_enumeration(
 
 @pytest.mark.parametrize("kind", ["arrays", "dies"])
 @pytest.mark.parametrize("objective", ["time", "energy", "bytes"])
+@pytest.mark.parametrize("graphs", [2, *further(6)])
 def test_schedules_are_the_best_of_all_allocations(
-    systolic: str, chiplet: str, kind: str, objective: str
+    systolic: str, chiplet: str, kind: str, objective: str, graphs: int
 ) -> None:
     """Small chains and branches: every cut, allocation, tile and way of weights, and one core."""
     rng = random.Random(f"{kind} {objective} 2")
     better = 0
-    for case in range(6):
+    for case in range(graphs):
         batch = rng.choice([1, 1, 3])
         graph = _branches(batch) if case % 3 == 0 else chain(rng, rng.randint(2, 4), batch)
         device = _machine(chiplet if kind == "dies" else systolic, rng, dies=kind == "dies")
@@ -427,14 +428,15 @@ def test_schedules_are_the_best_of_all_allocations(
         assert measure(found, objective) == pytest.approx(best_of(least), rel=1e-12)
         assert measure(found, objective) <= best_of(alone) * (1 + 1e-12)
         better += best_of(least) < best_of(alone) * (1 - 1e-9)
-    if objective == "time":
+    if objective == "time" and (kind == "arrays" or graphs == 6):
         assert better  # several cores at once are worth it somewhere
 
 
-def test_more_of_a_package_is_never_worse(chiplet: str) -> None:
+@pytest.mark.parametrize("packages", [3, *further(10)])
+def test_more_of_a_package_is_never_worse(chiplet: str, packages: int) -> None:
     rng = random.Random(5)
     graph = _branches(4)
-    for _ in range(10):
+    for _ in range(packages):
         device = _machine(chiplet, rng, dies=True)
         assert device.dies is not None
         link = device.dies.link.bandwidth

@@ -41,6 +41,7 @@ from ridgeline.kernels.library.linear_attention import (
 from ridgeline.kernels.library.streams import STREAM, stream_work
 from ridgeline.workload.graph import Conv
 from ridgeline.workload.ops.linear_attention import DeltaHeads
+from thoroughly import sample_of
 
 MODELS = {
     "attention-prefill": PREFILL,
@@ -85,8 +86,7 @@ WORK: dict[str, dict[str, float]] = {
 }  # fmt: skip
 
 
-@settings(max_examples=40, deadline=None)
-@given(
+@sample_of(10, 40,
     st.sampled_from([16, 64, 128]), st.sampled_from([32, 64]), SIZES, st.integers(0, 200),
     st.integers(0, 150), st.booleans(), st.booleans(),
 )  # fmt: skip
@@ -112,8 +112,7 @@ def test_tiles_are_those_with_a_pair_that_meets(
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=15, deadline=None)
-@given(st.data())
+@sample_of(4, 15, st.data())
 def test_a_better_device_is_never_slower(name: str, data: st.DataObject) -> None:
     lines = list(table(name).values())
     line = data.draw(st.sampled_from(lines))

@@ -29,6 +29,7 @@ from ridgeline.kernels.mapping.subproblems import parts
 from ridgeline.kernels.mapping.tilings import PIXELS, PLACE, POINTS, REPRESENTATIVE_FIELDS, SELF
 from ridgeline.kernels.single_op import gemm
 from ridgeline.workload.graph import Conv, Gemm, Pass
+from thoroughly import sample_of
 
 ROOT = Path(__file__).parents[3]
 
@@ -134,8 +135,9 @@ def test_what_is_found_is_what_is_played(
         assert level.loads[1] >= found.loads[1]
 
 
-@settings(max_examples=15, deadline=None)
-@given(
+@sample_of(
+    4,
+    15,
     contraction=st.one_of(
         st.tuples(gemms(3), st.just(Pass.FORWARD)), st.tuples(convs(2), st.sampled_from(PASSES))
     ),
@@ -202,8 +204,7 @@ two_levels = big._replace(
 )
 
 
-@settings(max_examples=25, deadline=None)
-@given(
+@sample_of(7, 25,
     contraction=large, capacity=st.floats(2e5, 4e6), slow=st.floats(0.1, 20),
     factor=st.floats(1, 8),
     what=st.sampled_from(

@@ -28,6 +28,7 @@ from ridgeline.kernels.mapping.traffic_bounds import compulsory_bytes, lower_bou
 from ridgeline.kernels.systolic.closed_form import FoldSchedule
 from ridgeline.kernels.systolic.partition import ArrayChain, Arrays
 from ridgeline.workload.graph import Conv, Gemm, Pass
+from thoroughly import sample_of
 
 Contraction = tuple[Gemm | Conv, Pass]
 contractions = st.one_of(
@@ -96,8 +97,13 @@ def mapped(contraction: Contraction, machine: MappingMachine, mapper: str) -> Ma
         return None
 
 
-@settings(max_examples=100, deadline=None)
-@given(contraction=contractions, machine=machines(), mapper=st.sampled_from(["fast", "optimal"]))
+@sample_of(
+    25,
+    100,
+    contraction=contractions,
+    machine=machines(),
+    mapper=st.sampled_from(["fast", "optimal"]),
+)
 def test_what_the_search_finds_is_what_is_played(
     contraction: Contraction, machine: MappingMachine, mapper: str
 ) -> None:
@@ -120,8 +126,9 @@ def test_what_the_search_finds_is_what_is_played(
             assert (one.stores, one.final) == (found.stores, found.results)
 
 
-@settings(max_examples=25, deadline=None)
-@given(
+@sample_of(
+    7,
+    25,
     contraction=st.one_of(
         st.tuples(gemms(4), st.just(Pass.FORWARD)), st.tuples(convs(3), st.sampled_from(PASSES))
     ),
@@ -155,8 +162,7 @@ def everything(
     return [played for played in all_ if played.room <= machine.capacities[3]]
 
 
-@settings(max_examples=40, deadline=None)
-@given(
+@sample_of(10, 40,
     contraction=st.one_of(
         st.tuples(gemms(5), st.just(Pass.FORWARD)), st.tuples(convs(3), st.sampled_from(PASSES))
     ),
@@ -202,8 +208,7 @@ def test_an_empty_last_store_waits_for_nothing() -> None:
     assert found.time_s == 1.6875  # two tiles: the second load is behind the first product
 
 
-@settings(max_examples=60, deadline=None)
-@given(
+@sample_of(15, 60,
     contraction=contractions, machine=machines(),
     objective=st.sampled_from(["time", "energy", "edp"]), dense=st.booleans(),
 )  # fmt: skip
@@ -236,8 +241,9 @@ def test_sums_go_out_while_the_next_ones_begin() -> None:
     check_pruning(problem(conv, Pass.WEIGHT_GRADIENT, machine), "time", dense=False)
 
 
-@settings(max_examples=40, deadline=None)
-@given(
+@sample_of(
+    10,
+    40,
     m=st.integers(1, 400),
     n=st.integers(1, 200),
     k=st.integers(1, 400),
@@ -304,8 +310,7 @@ def test_more_of_anything_is_never_slower(
         assert after.time_s <= before.time_s * (1 + 1e-12)
 
 
-@settings(max_examples=150, deadline=None)
-@given(contraction=large, capacity=st.floats(2e4, 2e6), slow=st.floats(0.1, 50))
+@sample_of(38, 150, contraction=large, capacity=st.floats(2e4, 2e6), slow=st.floats(0.1, 50))
 def test_bounds_and_the_distance_of_fast_from_optimal(
     contraction: Contraction, capacity: float, slow: float
 ) -> None:

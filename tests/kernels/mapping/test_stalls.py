@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from oracles.tile_events import makespan
 from oracles.tile_stalls import tile_stalls
 from ridgeline.errors import RidgelineError
+from thoroughly import sample_of
 
 durations = st.integers(0, 9).map(float)
 tiles = st.lists(st.tuples(durations, durations, durations), min_size=1, max_size=12)
 buffers = st.integers(1, 2)
 
 
-@settings(max_examples=300, deadline=None)
-@given(tiles=tiles, inputs=buffers, outputs=buffers, shared=st.booleans())
+@sample_of(75, 300, tiles=tiles, inputs=buffers, outputs=buffers, shared=st.booleans())
 def test_the_recurrence_is_the_simulation(
     tiles: list[tuple[float, float, float]], inputs: int, outputs: int, shared: bool
 ) -> None:

@@ -17,6 +17,7 @@ from ridgeline.kernels.mapping.mapping import LevelLoops, Mapping, TileLoop
 from ridgeline.kernels.mapping.nest import ContractionNest, nest_of
 from ridgeline.kernels.mapping.traffic import pack_axes, traffic
 from ridgeline.workload.graph import Conv, Gemm
+from thoroughly import sample_of
 
 
 def check(nest: ContractionNest, mapping: Mapping) -> None:
@@ -40,15 +41,13 @@ def check(nest: ContractionNest, mapping: Mapping) -> None:
         assert (moved.loads, moved.stores) == (played.loads[key], played.stores[key]), moved
 
 
-@settings(max_examples=250, deadline=None)
-@given(st.data())
+@sample_of(63, 250, st.data())
 def test_matrix_products(data: st.DataObject) -> None:
     nest = nest_of(data.draw(gemms()))
     check(nest, data.draw(mappings(nest)))
 
 
-@settings(max_examples=250, deadline=None)
-@given(st.data())
+@sample_of(63, 250, st.data())
 def test_convolutions_and_their_gradients(data: st.DataObject) -> None:
     nest = data.draw(nests)
     check(nest, data.draw(mappings(nest)))

@@ -6,7 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
 from hypothesis import strategies as st
 from layouts import Case, cases, convolution, operands
 
@@ -17,12 +16,12 @@ from ridgeline.kernels.spatial.count import count, work_of
 from ridgeline.kernels.spatial.cycle_model import CycleMachine
 from ridgeline.kernels.spatial.nest import ConvolutionNest, SpatialLayout, TemporalLoop, nest_of
 from ridgeline.workload.graph import Conv, Gemm
+from thoroughly import sample_of
 
 WIDE = CycleMachine(1, 1, 1, 1, True, True, True, True, True, 1, 0)
 
 
-@settings(max_examples=500, deadline=None)
-@given(case=cases(), seed=st.integers(0, 2**32))
+@sample_of(125, 500, case=cases(), seed=st.integers(0, 2**32))
 def test_cycles_words_and_product_are_those_of_the_played_array(case: Case, seed: int) -> None:
     nest, layout, machine = case
     x, w = operands(nest, seed)
@@ -33,14 +32,14 @@ def test_cycles_words_and_product_are_those_of_the_played_array(case: Case, seed
     assert words == [found.x_words, found.w_words, found.in_words, found.out_words]
 
 
-@settings(max_examples=200, deadline=None)
-@given(case=cases())
+@sample_of(50, 200, case=cases())
 def test_leaving_out_repeated_iterations_changes_nothing(case: Case) -> None:
     assert count(*case) == count(*case, skip=False)
 
 
-@settings(max_examples=150, deadline=None)
-@given(case=cases(), field=st.sampled_from(CycleMachine._fields), more=st.integers(1, 5))
+@sample_of(
+    38, 150, case=cases(), field=st.sampled_from(CycleMachine._fields), more=st.integers(1, 5)
+)
 def test_a_better_array_is_never_slower(case: Case, field: str, more: int) -> None:
     now = getattr(case.machine, field)
     better = True if isinstance(now, bool) else now + more
@@ -50,8 +49,7 @@ def test_a_better_array_is_never_slower(case: Case, field: str, more: int) -> No
     assert improved.cycles <= count(*case).cycles
 
 
-@settings(max_examples=150, deadline=None)
-@given(case=cases())
+@sample_of(38, 150, case=cases())
 def test_bounds(case: Case) -> None:
     nest, layout, machine = case
     found, work = count(*case), work_of(nest, layout)

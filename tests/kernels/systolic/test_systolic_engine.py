@@ -18,6 +18,7 @@ from ridgeline.kernels import OpCost, price
 from ridgeline.kernels.systolic import gemm_cycles
 from ridgeline.kernels.traffic import as_gemm
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
+from thoroughly import sample_of
 
 ARRAY = {"rows": 32, "columns": 16, "count": 2, "clock": "1 GHz", "dataflows": ["ws"]}
 PEAK = 2 * 32 * 16 * 2 * 1e9
@@ -130,8 +131,7 @@ def test_without_a_description_the_share_of_the_peak_counts(folder: Path) -> Non
 sizes = st.integers(1, 3000)
 
 
-@settings(max_examples=100, deadline=None)
-@given(m=sizes, n=sizes, k=sizes, batch=st.integers(1, 4), count=st.integers(1, 6))
+@sample_of(25, 100, m=sizes, n=sizes, k=sizes, batch=st.integers(1, 4), count=st.integers(1, 6))
 def test_roofline_and_more_arrays(m: int, n: int, k: int, batch: int, count: int) -> None:
     base = load_device("tpu-v2")
     array = base.engines["mxu"].array

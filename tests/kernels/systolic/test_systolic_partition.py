@@ -18,6 +18,7 @@ from ridgeline.kernels.systolic.partition import (
     divided,
     reduction_cycles,
 )
+from thoroughly import sample_of
 
 sizes = st.integers(1, 60)
 networks = st.none() | st.builds(
@@ -54,8 +55,7 @@ def test_best_of_all_divisions(m: int, n: int, k: int, batch: int, machine: Arra
     assert best.cycles * machine.number * machine.rows * machine.columns >= batch * m * n * k
 
 
-@settings(max_examples=200, deadline=None)
-@given(sizes, sizes, sizes, st.integers(1, 12), arrays)
+@sample_of(50, 200, sizes, sizes, sizes, st.integers(1, 12), arrays)
 def test_more_arrays_and_faster_networks_are_never_slower(
     m: int, n: int, k: int, batch: int, machine: Arrays
 ) -> None:

@@ -26,9 +26,6 @@ from ridgeline.study.store import working_file
 from ridgeline.study.study_file import load_study
 from ridgeline.study.sweep import run_sweep
 
-pytestmark = pytest.mark.thorough
-"""Its simulated steps take longer than a run of all tests has room for."""
-
 HEAD = "kind: study\nname: s\nmodel: lenet5\ncluster: tpu-v2\nsoftware: ideal\n"
 HBM = "cluster.device.memory.hbm.bandwidth"
 ROWS = "cluster.device.engines.mxu.array.rows"

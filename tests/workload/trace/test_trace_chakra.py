@@ -17,6 +17,7 @@ from ridgeline.workload.execution import COLLECTIVES, FORMATS, Execution, TaskKi
 from ridgeline.workload.trace import chakra, chakra_files, chakra_writer
 from ridgeline.workload.trace import chakra_wire as wire
 from stacked import stacked
+from thoroughly import sample_of
 from trace_files import HEAD, node
 
 NAN = float("nan")
@@ -152,8 +153,7 @@ def _rows(e):
                sorted(e.id[deps].tolist()), row)  # fmt: skip
 
 
-@given(executions())
-@settings(max_examples=40, deadline=None)
+@sample_of(10, 40, executions())
 def test_an_execution_survives_the_way_through_files(tmp_path_factory, execution):
     path = _write(execution, tmp_path_factory.mktemp("et"))
     if execution.n_tasks == 0:

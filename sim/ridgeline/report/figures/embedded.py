@@ -97,7 +97,10 @@ def texts_of(figure: Figure) -> list[str]:
 
 
 def axes_record(ax: Axes) -> dict[str, Any]:
-    """Return what axes show: labels, scales, limits, and the numbers of each series."""
+    """Return what axes show: labels, scales, limits, and the numbers of each series.
+
+    Cells of a table have their numbers as text, and what they stand for as the names of patches.
+    """
     from matplotlib.container import BarContainer, ErrorbarContainer
 
     lines = [line for line in ax.get_lines() if line.get_visible()]
@@ -133,6 +136,11 @@ def axes_record(ax: Axes) -> dict[str, Any]:
         made["error_bars"] = True
     if bars:
         made["plot_kind"] = "bar"
+    written = [t for t in ax.texts if t.get_visible() and t.get_transform() == ax.transData]
+    if written:
+        made["written"] = [t.get_text() for t in written[:_MOST_POINTS]]
+    if any(patch.get_gid() for patch in ax.patches):
+        made["patches"] = [str(patch.get_gid() or "") for patch in ax.patches[:_MOST_POINTS]]
     return made
 
 

@@ -21,6 +21,8 @@ SUFFIXES = (".svg", ".png")
 _SVG, _DC = "{http://www.w3.org/2000/svg}", "{http://purl.org/dc/elements/1.1/}"
 _PNG = b"\x89PNG\r\n\x1a\n"
 _LEAST_TICKS = 3
+_CONTENT = {"title", "series", "written", "patches"}
+"""Of the record of axes: what they show, which is no statement of how it is shown."""
 
 
 def read_record(path: str | Path) -> Mapping[str, Any] | None:
@@ -68,7 +70,7 @@ def of_record(record: Mapping[str, Any], name: str, visible: Sequence[str]) -> E
     facts: list[Row] = []
     axes = record.get("axes")
     if isinstance(axes, list) and axes and isinstance(axes[0], Mapping):
-        facts.append(facts_of({k: v for k, v in axes[0].items() if k not in {"series", "title"}}))
+        facts.append(facts_of({k: v for k, v in axes[0].items() if k not in _CONTENT}))
     result = record.get("result")
     if isinstance(result, Mapping) and isinstance(result.get("manifest"), Mapping):
         facts.append(result_facts(result))
