@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 TRACE_VENV ?= .venv-trace
 TRACE_READY := $(TRACE_VENV)/.ready
 UV := uv==0.13.9
@@ -11,7 +12,7 @@ UV := uv==0.13.9
 TORCH := torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-shown test-fast test-thorough mutate fuzz explore test-trace test-matrix lint lock sbom clean
+.PHONY: demo test test-shown test-fast test-thorough mutate fuzz explore test-trace test-matrix docs lint lock sbom clean
 
 demo: $(READY)
 	$(BIN)/ridgeline demo
@@ -61,17 +62,26 @@ test-trace: $(TRACE_READY)
 	$(TRACE_VENV)/bin/python -m pytest $(XDIST) $(call needs_torch,tests/workload/trace)
 	$(TRACE_VENV)/bin/python -m pytest $(call needs_torch,tests/study/live)
 
+# The documentation site, in build/site; a warning is an error.
+docs: $(DOCS_READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
 lint: $(READY)
-	$(BIN)/ruff check sim tests benchmarks
-	$(BIN)/ruff check --preview --select PLW1514 sim tests benchmarks  # text files have an encoding
-	$(BIN)/ruff format --check sim tests benchmarks
+	$(BIN)/ruff check sim tests benchmarks docs/site
+	$(BIN)/ruff check --preview --select PLW1514 sim tests benchmarks docs/site  # encodings of text files
+	$(BIN)/ruff format --check sim tests benchmarks docs/site
 	$(BIN)/mypy
+	$(BIN)/mypy docs/site
 	$(BIN)/lint-imports
 
 $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(PIP_INSTALL) --require-hashes -r requirements.lock
 	$(PIP_INSTALL) --no-deps --no-build-isolation -e .
+	touch $@
+
+$(DOCS_READY): $(READY) requirements-docs.lock
+	$(PIP_INSTALL) --require-hashes -r requirements-docs.lock
 	touch $@
 
 $(TRACE_READY): pyproject.toml requirements.lock
@@ -83,10 +93,11 @@ $(TRACE_READY): pyproject.toml requirements.lock
 	touch $@
 
 # The newest versions that the bounds allow, for every Python and system, with the hashes of their files.
+COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header pyproject.toml
 lock: $(READY)
 	$(PIP_INSTALL) $(UV)
-	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-annotate \
-	  --no-header --extra study --extra test --extra lint pyproject.toml --output-file requirements.lock
+	$(COMPILE) --python-version 3.11 --extra study --extra test --extra lint --output-file requirements.lock
+	$(COMPILE) --python-version 3.11.5 --extra docs --constraints requirements.lock --output-file requirements-docs.lock
 
 # Lowest and newest versions of every dependency, on each Python here, from wheel and sdist: half an hour and more.
 test-matrix: $(READY)

@@ -158,7 +158,6 @@ def smoke(tried: Installation, home: Path, work: Path, *, short: bool) -> None:
         "PATH": os.defpath,
         "HOME": str(home / "no home"),
         "LANG": "C",
-        "LC_ALL": "C",
         "PYTHONUTF8": "0",
         "RIDGELINE_CACHE_DIR": str(work / "cache"),
         "JUPYTER_RUNTIME_DIR": str(work / "jupyter"),

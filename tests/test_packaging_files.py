@@ -16,6 +16,8 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 LOCK = (ROOT / "requirements.lock").read_text("utf-8")
 PINS = re.findall(r"^([\w.-]+)==([\w.+]+)", LOCK, re.MULTILINE)
+(EXPRESSION,) = re.findall(r"sed -n '(s/.*/p)'", (ROOT / "Makefile").read_text("utf-8"))
+"""Of sed: it takes the hashes from the pins."""
 RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\..*)?", re.IGNORECASE)
 """Names that Windows keeps for devices, with any suffix."""
 
@@ -32,19 +34,22 @@ def release(version: str) -> tuple[int, ...]:
 
 def test_the_lock_pins_what_is_asked_for_within_the_bounds_and_by_hash() -> None:
     pinned = dict(PINS)
+    documents = (ROOT / "requirements-docs.lock").read_text("utf-8")
+    for name, version in re.findall(r"^([\w.-]+)==([\w.+]+)", documents, re.MULTILINE):
+        assert pinned.get(name, version) == version
     extras = PROJECT["optional-dependencies"]
     asked = bounds([*PROJECT["dependencies"], *extras["study"], *extras["test"], *extras["lint"]])
     assert asked.keys() <= pinned.keys()
     assert all(release(pinned[name]) >= release(least) for name, least in asked.items())
-    entries = re.split(r"^(?=[\w.-]+==)", LOCK, flags=re.MULTILINE)[1:]
-    assert len(entries) == len(PINS)
-    assert all("--hash=sha256:" in entry for entry in entries)
+    for lock in (LOCK, documents):
+        entries = re.split(r"^(?=[\w.-]+==)", lock, flags=re.MULTILINE)[1:]
+        assert len(entries) == lock.count("==") - lock.count(" == ")
+        assert all("--hash=sha256:" in entry for entry in entries)
 
 
 def test_the_versions_of_the_other_environment_are_the_locks() -> None:
     """The tracers' environment takes the lock's pins without their hashes: by this expression."""
-    (expression,) = re.findall(r"sed -n '(s/.*/p)'", (ROOT / "Makefile").read_text("utf-8"))
-    pattern, made = re.fullmatch(r"s/(.*)/(.*)/p", expression.replace("$$", "$")).groups()  # type: ignore[union-attr]
+    pattern, made = re.fullmatch(r"s/(.*)/(.*)/p", EXPRESSION.replace("$$", "$")).groups()  # type: ignore[union-attr]
     pattern = pattern.replace(r"\(", "(").replace(r"\)", ")")
     assert made == r"\1"
     lines = [m[1] for line in LOCK.splitlines() if (m := re.match(pattern, line))]
@@ -67,7 +72,7 @@ def test_the_conda_recipe_has_the_same_bounds() -> None:
 
 def test_the_container_takes_the_lock_and_files_that_are_there() -> None:
     text = (ROOT / "packaging/Containerfile").read_text("utf-8")
-    assert "--require-hashes -r /tmp/install/requirements.lock" in text
+    assert EXPRESSION.replace("$$", "$") in text
     assert (ROOT / "requirements.lock").is_file()
     (version,) = re.findall(r"FROM \S+/python:(3\.\d+)-slim", text)
     assert f"Programming Language :: Python :: {version}" in PROJECT["classifiers"]

@@ -54,9 +54,12 @@ def check_writable(path: str | Path) -> None:
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text file whole or not at all."""
+    """Write a text file in UTF-8, whole or not at all.
+
+    The name of a file that Python took from another encoding goes out as it came in.
+    """
     with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8", errors="surrogateescape")
 
 
 def make_folder(path: str | Path) -> Path:

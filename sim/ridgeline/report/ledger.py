@@ -160,7 +160,8 @@ class Ledger:
                     writer.writerows(self.entries)
                 return
             try:
-                self.to_polars().write_parquet(temporary)
+                with temporary.open("wb") as stream:  # polars takes no path that is not UTF-8
+                    self.to_polars().write_parquet(stream)
             except ImportError as error:
                 raise ConfigError(
                     "Parquet needs polars: pip install 'ridgeline[study]'; or write .csv",

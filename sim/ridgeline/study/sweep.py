@@ -237,7 +237,8 @@ def load_rows(path: str | Path) -> Any:
     path = Path(path)
     try:
         if path.suffix == ".parquet":
-            return polars.read_parquet(path)
+            with path.open("rb") as stream:  # polars takes no path that is not UTF-8
+                return polars.read_parquet(stream)
         return polars.DataFrame(plain_rows(path), strict=False, infer_schema_length=None)
     except (OSError, polars.exceptions.PolarsError) as error:
         raise ConfigError(f"cannot be read: {error}", file=str(path)) from error
@@ -278,11 +279,12 @@ def _columns(rows: list[Row]) -> list[str]:
 
 
 def _write_csv(rows: list[Row], path: Path) -> None:
-    path.write_text(rows_to_csv(rows), encoding="utf-8")
+    path.write_text(rows_to_csv(rows), encoding="utf-8", errors="surrogateescape")
 
 
 def _write_parquet(rows: list[Row], path: Path) -> None:
     import polars
 
     table = {name: [row.get(name) for row in rows] for name in _columns(rows)}
-    polars.DataFrame(table, strict=False).write_parquet(path)
+    with path.open("wb") as stream:  # polars takes no path that is not UTF-8
+        polars.DataFrame(table, strict=False).write_parquet(stream)

@@ -270,7 +270,8 @@ def _read_parquet(path: Path) -> list[MeasuredRow]:
             "Parquet needs polars: pip install 'ridgeline[study]', or write CSV", file=str(path)
         ) from error
     try:
-        table = polars.read_parquet(path)
+        with path.open("rb") as stream:  # polars takes no path that is not UTF-8
+            table = polars.read_parquet(stream)
     except (OSError, polars.exceptions.PolarsError) as error:
         raise ConfigError(f"cannot be read as Parquet: {error}", file=str(path)) from error
     return [
