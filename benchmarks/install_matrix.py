@@ -3,10 +3,10 @@
     python benchmarks/install_matrix.py                      # about three minutes an installation
     python benchmarks/install_matrix.py --python 3.12 --versions lowest --artifact wheel
 
-For each Python of the classifiers that this machine has, for the lowest and the newest versions
-of every dependency, and for the wheel and the sdist: a virtual environment of its own, read-only,
-in a folder whose name has spaces and letters that are not ASCII, without a home folder, in the
-locale C; in it, `install_smoke.py`. The numbers of all installations must be the same. An
+For each Python of the classifiers (and the next one) that this machine has, for the lowest and the
+newest versions of every dependency, and for the wheel and the sdist: a virtual environment of its
+own, read-only, in a folder whose name has spaces and letters that are not ASCII, without a home
+folder, in the locale C; in it, `install_smoke.py`. The numbers of all installations must be the same. An
 installation from the sdist must have the very files of the one from the wheel; checks that these
 files cannot fail otherwise are not repeated. Needs uv. For a Python that this machine has not, it
 is only seen whether the dependencies have wheels.
@@ -82,16 +82,26 @@ def call(*words: str | Path, **options: Any) -> str:
 
 
 def pythons() -> list[str]:
-    """Return the versions of Python that the classifiers name."""
+    """Return the versions of Python that the classifiers name, and the one after them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     found = (re.fullmatch(r".*:: (3\.\d+)", each) for each in project["classifiers"])
-    return [match[1] for match in found if match]
+    named = [match[1] for match in found if match]
+    return [*named, f"3.{int(named[-1].removeprefix('3.')) + 1}"]
 
 
 def interpreter(uv: str, version: str) -> str | None:
-    """Return this machine's interpreter of a version, which is not fetched."""
+    """Return this machine's interpreter of a version, which is not fetched.
+
+    Those of pyenv are looked for where they are: its shims answer only for the versions in use.
+    """
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    usual = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    folders = [folder for folder in usual if Path(folder) != pyenv / "shims"]
+    folders += map(str, sorted(pyenv.glob("versions/*/bin")))
+    environment = {**os.environ, "PATH": os.pathsep.join(folders)}
+    find = (uv, "python", "find", "--no-python-downloads", "--no-project", version)
     try:
-        found = call(uv, "python", "find", "--no-python-downloads", "--no-project", version)
+        found = call(*find, env=environment)
     except Failed:
         return None
     return found.strip()
