@@ -3,13 +3,13 @@
     python benchmarks/install_matrix.py                      # about three minutes an installation
     python benchmarks/install_matrix.py --python 3.12 --versions lowest --artifact wheel
 
-For each Python of the classifiers (and the next one) that this machine has, for the lowest and the
-newest versions of every dependency, and for the wheel and the sdist: a virtual environment of its
-own, read-only, in a folder whose name has spaces and letters that are not ASCII, without a home
-folder, in the locale C; in it, `install_smoke.py`. The numbers of all installations must be the same. An
-installation from the sdist must have the very files of the one from the wheel; checks that these
-files cannot fail otherwise are not repeated. Needs uv. For a Python that this machine has not, it
-is only seen whether the dependencies have wheels.
+For each Python of the classifiers (and the next one) that this machine has, for the lowest and
+the newest versions of every dependency, and for the wheel and the sdist: a virtual environment of
+its own, read-only, in a folder whose name has spaces and letters that are not ASCII, without a
+home folder, in the locale C; in it, `install_smoke.py`. The numbers of all installations must be
+the same. An installation from the sdist must have the very files of the one from the wheel;
+checks that these files cannot fail otherwise are not repeated. Needs uv. For a Python that this
+machine has not, it is only seen whether the dependencies have wheels.
 """
 
 from __future__ import annotations

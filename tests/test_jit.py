@@ -105,6 +105,16 @@ def test_an_edit_in_one_file_reaches_compiled_callers_in_another(
     assert not list(package.folder.rglob("*.nb[ic]"))  # numba's cache files
 
 
+@pytest.mark.skipif(sys.platform == "darwin", reason="names of files are text")
+def test_code_under_a_path_that_is_no_text_is_not_kept(tmp_path: Path) -> None:
+    """numba hashes the path as UTF-8, which a name in another encoding is not."""
+    root = tmp_path / os.fsdecode(b"gr\xf6\xdfer")
+    root.mkdir()
+    package = SmallPackage(root)
+    assert package.run(RIDGELINE_CACHE_DIR=str(tmp_path / "cache")) == (60.0, 0)
+    assert not (tmp_path / "cache").exists()
+
+
 def test_processes_that_compile_at_once_keep_each_others_code(
     package: SmallPackage, tmp_path: Path
 ) -> None:
