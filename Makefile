@@ -3,13 +3,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 TRACE_VENV ?= .venv-trace
 TRACE_READY := $(TRACE_VENV)/.ready
 # The CPU build: from the usual index if it has it, else from that of PyTorch.
 TORCH := torch==2.13.0+cpu
 TORCH_INDEX ?= https://download.pytorch.org/whl/cpu
 
-.PHONY: demo test test-shown test-fast test-thorough mutate fuzz explore test-trace lint lock clean
+.PHONY: demo test test-shown test-fast test-thorough mutate fuzz explore test-trace docs lint lock clean
 
 demo: $(READY)
 	$(BIN)/ridgeline run resnet50 dgx1-v100 --plan data=8 --batch 2048 --precision fp16-mixed --out out
@@ -18,7 +19,8 @@ demo: $(READY)
 SHOWN := tests/docs tests/notebooks tests/cli/test_verb_examples.py tests/study/validate \
 	$(wildcard tests/study/test_reproduce*.py)
 # Two processes and more, if there are cores for them; a file's tests stay together.
-PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 4 --dist loadfile
+XDIST := --numprocesses auto --maxprocesses 4 --dist loadfile
+PYTEST := $(BIN)/python -m pytest $(XDIST)
 
 test: $(READY)
 	$(PYTEST) $(addprefix --ignore=,$(SHOWN))
@@ -51,19 +53,31 @@ fuzz: $(READY)
 explore: $(READY)
 	$(BIN)/python -m pytest --hypothesis-profile explore -m "not slow and not thorough"
 
-# The tests that need PyTorch and onnx, in a virtual environment of their own.
+# The tests that need PyTorch and onnx, in a virtual environment of their own; those that measure
+# by themselves.
+needs_torch = $(shell grep -lE 'importorskip|^import (torch|onnx)' $(1)/test_*.py)
 test-trace: $(TRACE_READY)
-	$(TRACE_VENV)/bin/python -m pytest tests/workload/trace tests/study/live
+	$(TRACE_VENV)/bin/python -m pytest $(XDIST) $(call needs_torch,tests/workload/trace)
+	$(TRACE_VENV)/bin/python -m pytest $(call needs_torch,tests/study/live)
+
+# The documentation site, in build/site; a warning is an error.
+docs: $(DOCS_READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 lint: $(READY)
-	$(BIN)/ruff check sim tests benchmarks
-	$(BIN)/ruff format --check sim tests benchmarks
+	$(BIN)/ruff check sim tests benchmarks docs/site
+	$(BIN)/ruff format --check sim tests benchmarks docs/site
 	$(BIN)/mypy
+	$(BIN)/mypy docs/site
 	$(BIN)/lint-imports
 
 $(READY): pyproject.toml requirements.lock
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e ".[study,test,lint]"
+	touch $@
+
+$(DOCS_READY): $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e ".[docs]"
 	touch $@
 
 $(TRACE_READY): pyproject.toml requirements.lock
@@ -74,7 +88,7 @@ $(TRACE_READY): pyproject.toml requirements.lock
 	touch $@
 
 # Pin what is installed now, after an upgrade that the tests have passed.
-lock:
+lock: $(DOCS_READY)
 	$(BIN)/python -m pip freeze --exclude-editable | grep -v '^ridgeline' > requirements.lock
 
 clean:

@@ -14,23 +14,23 @@ import pytest
 from ridgeline.cli import execute
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.study.sweep import load_study, plain_rows
+from thoroughly import further
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 QUESTION = "from-a-question-to-a-figure.md"
 PAGES = (
-    "from-scalesim.md", "from-astrasim.md", "from-calculon.md", "from-timeloop.md", QUESTION,
-    "sweeps.md", "fabrics.md", "faults.md", "whatif.md", "neighbours.md",
-    "transport.md",
+    "from-scalesim.md", "from-astrasim.md", "from-timeloop.md", QUESTION, "fabrics.md",
+    "faults.md", "whatif.md", "transport.md",
 )  # fmt: skip
-SEARCH = pytest.param("search.md", marks=pytest.mark.thorough)
-"""Its commands search, for longer than a run of all tests has room for."""
+LONG_PAGES = ("from-calculon.md", "neighbours.md", "search.md", "sweeps.md")
+"""Their commands take a minute and more."""
 MEMORY, ARRAYS = "cluster.device.memory.hbm", "cluster.device.engines.mxu.array"
 sys.path.insert(0, str(ROOT / "notebooks"))
 import run as runner  # noqa: E402
 
 
-@pytest.mark.parametrize("page", [*PAGES, SEARCH])
+@pytest.mark.parametrize("page", [*PAGES, *further(*LONG_PAGES)])
 def test_all_commands_of_a_page_run_in_order(
     page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -47,14 +47,14 @@ def test_all_commands_of_a_page_run_in_order(
             Path(target).write_text(printed, encoding="utf-8")
 
 
-@pytest.mark.parametrize("page", [*PAGES, SEARCH])
+@pytest.mark.parametrize("page", [*PAGES, *LONG_PAGES])
 def test_python_of_a_page_runs(page: str) -> None:
     names: dict[str, Any] = {}
     for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL):
         exec(block, names)
 
 
-@pytest.mark.parametrize("page", [*PAGES, SEARCH, "gallery.md"])
+@pytest.mark.parametrize("page", [*PAGES, *LONG_PAGES, "gallery.md"])
 def test_links_and_pictures_exist(page: str) -> None:
     for target in re.findall(r"\]\(([^)#]+)\)", (DOCS / page).read_text("utf-8")):
         assert (DOCS / target).exists(), target
@@ -118,6 +118,7 @@ def test_the_study_of_the_question_is_the_file_and_its_table_what_is_simulated(
         assert [int(percent) / 100 for percent in gain] == pytest.approx(got, abs=0.03)
 
 
+@pytest.mark.thorough
 def test_the_figures_of_shipped_studies_are_drawn_as_the_page_on_sweeps_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,6 +16,7 @@ from ridgeline.kernels.sparsity_break_even import break_even
 from ridgeline.study.point import Point
 from ridgeline.workload.formats import FORMATS
 from ridgeline.workload.numerics import PRECISIONS
+from thoroughly import one_in
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ("energy.md", "formats.md", "sparsity.md", "training.md")
@@ -28,7 +29,10 @@ COMMANDS = [
 ]
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+LONG = [command for command in COMMANDS if "--seeds 20" in command]  # a quarter of a minute each
+
+
+@pytest.mark.parametrize("command", [*(c for c in COMMANDS if c not in LONG), *one_in(3, LONG)])
 def test_commands_run(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copytree(DOCS / "examples", tmp_path / "docs" / "examples")
     monkeypatch.chdir(tmp_path)

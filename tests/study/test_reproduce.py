@@ -188,10 +188,18 @@ def test_vdnns_28_gb_are_feature_maps_and_the_work_space_of_cudnn() -> None:
     assert -0.2 < without.residual < -0.1  # which is not hidden
 
 
-SIMULATED = {"calculon", "megatron"}  # half a minute each: tests/study/test_reproduce_scaling.py
+# Half a minute and more each; their figures are tested in test_reproduce_scaling.py and where the
+# models are.
+LONG = {"calculon", "das", "gpipe", "imagenet-records", "megatron", "transport"}
 
 
-@pytest.mark.parametrize("name", [name for name in REPRODUCTIONS if name not in SIMULATED])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.thorough] if name in LONG else [])
+        for name in REPRODUCTIONS
+    ],
+)
 def test_a_reproduction_is_printed_and_given_as_json(
     name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,7 +30,7 @@ def reproduce_(
     Parameters
     ----------
     name
-        Name of the published result; by default all are listed.
+        Name of the published result; "all" for a line of each; by default all are listed.
     json
         Print the answer as JSON.
     """
@@ -41,6 +41,10 @@ def reproduce_(
         if stack is not None:
             raise ConfigError("name the reproduction whose steps it is to run", field=OPTION)
         _list(REPRODUCTIONS, json)
+    elif name == "all":
+        if stack is not None:
+            raise ConfigError("name the reproduction whose steps it is to run", field=OPTION)
+        _print_all(REPRODUCTIONS, json)
     elif json:
         print_json(reproduce(name, stack).to_dict())
     else:
@@ -57,6 +61,41 @@ def _list(known: dict[str, str], json: bool) -> None:
     for name, title in known.items():
         rows.add_row(name, title)
     console().print(rows)
+
+
+def _print_all(known: dict[str, str], json: bool) -> None:
+    """Print a line of each: figures, kept promises, the middle and the largest residual."""
+    from ridgeline.report.tables import plain_table
+    from ridgeline.study.reproduce import reproduce
+
+    made = [reproduce(name) for name in known]
+    if json:
+        print_json([each.summary() for each in made])
+        return
+    numbers = ("figures", "within", "of", "median", "largest")
+    table = plain_table({"name": "left", **dict.fromkeys(numbers, "right"), "what it is": "left"})
+    for each in made:
+        found = each.summary()
+        table.add_row(
+            each.name,
+            f"{found['figures']}",
+            f"{found['kept']}" if found["promised"] else "",
+            f"{found['promised']}" if found["promised"] else "",
+            _percent(found["median_residual"]),
+            _percent(found["largest_residual"]),
+            known[each.name],
+        )
+    screen = console()
+    screen.print(table)
+    promised, kept = (sum(each.summary()[key] for each in made) for key in ("promised", "kept"))
+    screen.print(
+        f"{kept} of {promised} residuals are within their tolerance; `ridgeline reproduce NAME` "
+        "shows each figure, and why it is missed"
+    )
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{100 * share:.1f} %"
 
 
 def _print(made: Reproduction) -> None:

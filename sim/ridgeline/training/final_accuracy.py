@@ -37,7 +37,7 @@ def final_accuracies(network: str, recipe: str, batch: int) -> tuple[FinalAccura
     RidgelineError
         If the network or the recipe is not in the table, or no such batch.
     """
-    table = _table()
+    table = measured_accuracies()
     networks = {name for name, _ in table}
     if network not in networks:
         raise RidgelineError(
@@ -89,7 +89,7 @@ Points = Mapping[int, tuple[float, str]]
 
 
 @cache
-def _table() -> Mapping[tuple[str, str], Mapping[int, Points]]:
+def measured_accuracies() -> Mapping[tuple[str, str], Mapping[int, Points]]:
     """Accuracy and source by network and recipe, epochs, and batch."""
     place = resources.files("ridgeline.training").joinpath("data", "final_accuracy.csv")
     table: dict[tuple[str, str], dict[int, dict[int, tuple[float, str]]]] = {}

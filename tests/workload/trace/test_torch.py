@@ -187,7 +187,7 @@ def test_shared_frozen_and_unused_parameters():
     graph = rl.trace(Net(), torch.empty(2, 8)).training(2)
     updated = [op.inputs[0] for op in graph.ops if op.kind == "optimizer"]
     assert updated == ["a.weight", "b.bias"]
-    assert graph.tensors["a.bias"].role is Role.BUFFER
+    assert graph.tensors["a.bias"].role is Role.WEIGHT  # frozen: held, and not updated
     assert graph.parameters == 64 + 8 + 64 + 8
 
 

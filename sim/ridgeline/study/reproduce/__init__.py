@@ -21,6 +21,8 @@ REPRODUCTIONS = {
     "megatron": "Steps of Megatron-LM on 8 to 3,072 A100s: Narayanan et al., Korthikanti et al.",
     "gpipe": "Throughput by stages and micro-batches: Huang et al., NeurIPS 2019",
     "gpipe-memory": "Parameters and activations of AmoebaNet-D: Huang et al., NeurIPS 2019",
+    "dark-memory": "What an access costs and a blocked product moves: Pedram et al., 2017",
+    "recursive-checkpointing": "Steps reversed with few slots: Griewank and Walther, 2000",
     "recompute": "25 % more compute saves 80 % memory: Knowles, NIPS workshop 2017",
     "storage-depth": "Storage against depth, in step and pipelined: Pedram et al., 2018",
     "vdnn": "Training memory and offload of VGG networks: Rhu et al., MICRO 2016",
@@ -29,6 +31,12 @@ REPRODUCTIONS = {
     "gemmini": "Matrix products on Gemmini's RTL",
     "gemm-accelerators": "Nine matrix-product machines at 45 nm: Pedram et al., IEEE TC 2012",
     "goyal": "ResNet-50 on 352 P100 over 50 Gb/s Ethernet: Goyal et al., 2017",
+    "imagenet-records": "ImageNet by 1 to 2,048 devices: slide 43 of Pedram et al., DAWNBench",
+    "asynchronous-sgd": "Waiting and staleness of SGD: order statistics and Little's law",
+    "large-batches": "Accuracy over batch: Goyal et al., 2017; You et al., 2017",
+    "deep-gradient-compression": "Bytes and speed-ups of sparse gradients: Lin et al., ICLR 2018",
+    "dgx-1": "Links and rings of eight GPUs: NVIDIA DGX-1",
+    "slips": "Twelve statements of documents and papers that do not agree with each other",
     "pipedream": "Configurations of VGG-16: Harlap et al., 2018",
     "goyal-crossover": "Ring against halving-doubling on 32 servers: Goyal et al., 2017",
     "nccl-all-reduce": "All-reduce on nodes of A100 and V100: nccl-tests, published with vTrain",
@@ -39,6 +47,8 @@ REPRODUCTIONS = {
 __all__ = ["REPRODUCTIONS", "FittedConstant", "ReproducedFigure", "Reproduction", "reproduce"]
 
 
+OF_RUNS = frozenset({"asynchronous-sgd", "deep-gradient-compression", "large-batches"})
+"""Those of whole runs, in `ridgeline.training`, which this room does not know."""
 OF_STEPS = frozenset({"calculon", "das", "goyal", "gpipe", "lee"})
 """Those that simulate training steps, whose `reproduce` takes the name of a software stack."""
 
@@ -62,7 +72,8 @@ def reproduce(name: str, software: str | None = None) -> Reproduction:
             f"there is no reproduction {name!r}{nearest(name, REPRODUCTIONS)} "
             f"(there are: {', '.join(REPRODUCTIONS)})"
         )
-    module = import_module(f"{__name__}.{name.replace('-', '_')}")
+    room = "ridgeline.training.reproductions" if name in OF_RUNS else __name__
+    module = import_module(f"{room}.{name.replace('-', '_')}")
     if software is not None and name not in OF_STEPS:
         raise RidgelineError(
             f"the reproduction {name!r} has no training step to choose a stack for (these have:"

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import statistics
 from dataclasses import dataclass
+from importlib import resources
 from typing import Any
 
 
@@ -107,6 +110,12 @@ def printed(
     )
 
 
+def published_rows(table: str) -> list[dict[str, str]]:
+    """Return the rows of a table of published figures, ``TABLE.csv`` in this folder."""
+    text = resources.files(__package__).joinpath(f"{table}.csv").read_text("utf-8")
+    return list(csv.DictReader(text.splitlines()))
+
+
 @dataclass(frozen=True, slots=True)
 class FittedConstant:
     """A constant that was chosen so that figures come out."""
@@ -126,6 +135,22 @@ class Reproduction:
     rows: tuple[ReproducedFigure, ...]
     fits: tuple[FittedConstant, ...]
     notes: tuple[str, ...]
+
+    def summary(self) -> dict[str, Any]:
+        """Return how many figures there are, how many promises are kept, and the residuals.
+
+        Residuals are of what was computed, not put in: the middle and the largest, without sign.
+        """
+        promises = [row.is_kept for row in self.rows if row.is_kept is not None]
+        residuals = [abs(row.residual) for row in self.rows if not row.is_input]
+        return {
+            "name": self.name,
+            "figures": len(self.rows),
+            "promised": len(promises),
+            "kept": sum(promises),
+            "median_residual": statistics.median(residuals) if residuals else None,
+            "largest_residual": max(residuals, default=None),
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values."""

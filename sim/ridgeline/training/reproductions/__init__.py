@@ -1,0 +1,1 @@
+"""Published results of whole runs, computed anew; `study.reproduce` finds them by name."""
