@@ -12,13 +12,14 @@ import pytest
 
 from ridgeline.cli import execute
 from ridgeline.study.design_study import DesignStudy
+from thoroughly import further
 
 DOCS = Path(__file__).parents[2] / "docs"
 RUNS = re.findall(
     r"^ridgeline (run .*?)(?: +# (.*))?$", (DOCS / "plans.md").read_text("utf-8"), re.M
 )
 COMPARED = [run for run in RUNS if re.match(r"[\d.]+ s, ", run[1])]
-LONG = "summa"  # several seconds: it is one of many small steps
+LONG = re.compile("summa|stationary")
 
 
 def simulated(command: str, capsys: pytest.CaptureFixture[str]) -> dict[str, object]:
@@ -34,10 +35,7 @@ def test_there_are_plans_to_compare() -> None:
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [
-        pytest.param(*run, marks=[pytest.mark.thorough] if LONG in run[0] else [])
-        for run in COMPARED
-    ],
+    [case for run in COMPARED for case in (further(run) if LONG.search(run[0]) else [run])],
 )
 def test_a_compared_plan_fits_and_takes_what_is_said(
     command: str, said: str, capsys: pytest.CaptureFixture[str]
@@ -50,8 +48,7 @@ def test_a_compared_plan_fits_and_takes_what_is_said(
     assert memory["total"] == pytest.approx(float(memory_gb) * 1e9, rel=0.01)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("command", [run[0] for run in RUNS if run not in COMPARED])
+@pytest.mark.parametrize("command", further(*(run[0] for run in RUNS if run not in COMPARED)))
 def test_every_plan_of_the_page_fits(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     simulated(command, capsys)
 

@@ -20,7 +20,7 @@ def test_the_tutorial_can_be_followed(tmp_path: Path, monkeypatch: pytest.Monkey
     assert mistake is not None
     assert text.count(install) == 1
     follow(text.replace(install, "").replace(mistake[0], ""))
-    assert {"my-chip.yaml", "my-net.yaml", "my-study.yaml", "rows.csv", "report.html", "out"} <= {
+    assert {"my-chip.yaml", "my-net.yaml", "my-study.yaml", "rows.csv", "report.html"} <= {
         path.name for path in tmp_path.iterdir()
     }
 

@@ -285,7 +285,7 @@ def test_first_layers_of_vggnet_e_are_those_of_alwani() -> None:
 def test_the_verb_prints_groups_and_why_they_end(
     systolic: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["fuse", "vgg19", systolic, "--objective", "bytes"]
+    words = ["fuse", "vgg13", systolic, "--objective", "bytes"]
     assert execute(words) == 0
     printed = capsys.readouterr().out
     assert "layer by layer" in printed
@@ -302,7 +302,7 @@ def test_the_verb_prints_groups_and_why_they_end(
     assert execute([*words, "--set", "device.memory.l2.keeps=false",
                     "--set", "device.memory.l1.keeps=false"]) == 2  # fmt: skip
     assert "keeps=true" in capsys.readouterr().err
-    assert execute(["fuse", "vgg19", systolic, "--objective", "tim"]) == 2
+    assert execute(["fuse", "vgg13", systolic, "--objective", "tim"]) == 2
     assert "did you mean 'time'" in capsys.readouterr().err
 
 
