@@ -234,7 +234,6 @@ def try_all(options: argparse.Namespace, scratch: Path) -> list[Installation]:
             tried = Installation(python, versions, artifact)
             all_tried.append(tried)
             home = scratch / f"{tried.name} für alle"
-            print(f"{tried.name} ...", file=sys.stderr, flush=True)
             try:
                 tried.packages = packages(pinned(uv, python, versions, pins))
                 if found is None:
@@ -256,6 +255,8 @@ def try_all(options: argparse.Namespace, scratch: Path) -> list[Installation]:
             except Failed as problem:
                 tried.fail(str(problem))
             finally:
+                said = "FAILS" if tried.failed else "ok" if tried.checks else "not run"
+                print(f"{tried.name}: {said} {tried.note}", file=sys.stderr, flush=True)
                 if home.exists():
                     set_writable(home, True)
                     shutil.rmtree(home)
