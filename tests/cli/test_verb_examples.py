@@ -12,6 +12,7 @@ import pytest
 from ridgeline import catalog
 from ridgeline.cli import execute
 from ridgeline.cli.app import VERBS
+from thoroughly import further
 
 ROOT = Path(__file__).parents[2]
 
@@ -34,10 +35,17 @@ def test_the_example_of_every_verb_runs(
     assert json.loads(call(capsys, *arguments, "--json")[1])
 
 
-@pytest.mark.parametrize("kind", catalog.FOLDERS)
-def test_everything_that_ships_can_be_shown(capsys: pytest.CaptureFixture[str], kind: str) -> None:
-    # all models are built by the workload's tests, all devices by the hardware's
-    step = {"models": 12, "devices": 6, "nodes": 3, "clusters": 3}.get(kind, 1)
+SHOWN = {"models": 12, "devices": 6, "nodes": 3, "clusters": 3}
+"""One in so many by default; other tests build all networks and machines."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "step"),
+    [*((kind, SHOWN.get(kind, 1)) for kind in catalog.FOLDERS), *further(*((k, 1) for k in SHOWN))],
+)
+def test_everything_that_ships_can_be_shown(
+    capsys: pytest.CaptureFixture[str], kind: str, step: int
+) -> None:
     for name in catalog.names(kind)[::step]:
         status, out, err = call(capsys, "show", name)
         assert status == 0, err

@@ -68,26 +68,25 @@ def _print_all(known: dict[str, str], json: bool) -> None:
     from ridgeline.report.tables import plain_table
     from ridgeline.study.reproduce import reproduce
 
-    made = [reproduce(name) for name in known]
+    made = [reproduce(name).summary() for name in known]
     if json:
-        print_json([each.summary() for each in made])
+        print_json(made)
         return
     numbers = ("figures", "within", "of", "median", "largest")
     table = plain_table({"name": "left", **dict.fromkeys(numbers, "right"), "what it is": "left"})
-    for each in made:
-        found = each.summary()
+    for found in made:
         table.add_row(
-            each.name,
+            found["name"],
             f"{found['figures']}",
             f"{found['kept']}" if found["promised"] else "",
             f"{found['promised']}" if found["promised"] else "",
             _percent(found["median_residual"]),
             _percent(found["largest_residual"]),
-            known[each.name],
+            known[found["name"]],
         )
     screen = console()
     screen.print(table)
-    promised, kept = (sum(each.summary()[key] for each in made) for key in ("promised", "kept"))
+    promised, kept = (sum(found[key] for found in made) for key in ("promised", "kept"))
     screen.print(
         f"{kept} of {promised} residuals are within their tolerance; `ridgeline reproduce NAME` "
         "shows each figure, and why it is missed"

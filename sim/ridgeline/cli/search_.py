@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,6 @@ from ridgeline.cli.number_options import Count, Whole
 from ridgeline.cli.output import brief, console, headings, print_json
 from ridgeline.cli.software import SoftwareOrAll
 from ridgeline.cli.sweep_ import FAILED_STATUS
-from ridgeline.verbosity import is_quiet
 
 if TYPE_CHECKING:
     from ridgeline.study.search.result import DesignSearchResult
@@ -75,7 +75,7 @@ def search_(
     json
         Print the summary and the front as JSON.
     """
-    from ridgeline.report.progress import progress_bar
+    from ridgeline.cli.kept_points import add_points
     from ridgeline.study.search.run import finished, prepare_search
     from ridgeline.study.store import opened_store
     from ridgeline.study.sweep import check_output
@@ -94,14 +94,8 @@ def search_(
     }
     run = prepare_search(study, software or "", options)
     with opened_store(output, restart=restart) as store:
-        if len(store) and not is_quiet():
-            print(f"ridgeline: {len(store)} points are in {store.path} already", file=sys.stderr)
-        try:
-            with progress_bar(run.study.name, run.most) as progress:
-                run.run(store, processes, cluster_address, progress)
-        except KeyboardInterrupt:
-            kept = "" if output is None else f"; {len(store)} points are kept in {store.path}"
-            print(f"ridgeline: interrupted{kept}", file=sys.stderr)
+        simulate = partial(run.run, store, processes, cluster_address)
+        if not add_points(store, run.study.name, run.most, simulate, kept=output is not None):
             return INTERRUPTED_STATUS
         result = finished(run, store, output)
     if plot is not None and result.front:

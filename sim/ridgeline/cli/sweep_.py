@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -13,7 +14,6 @@ from ridgeline.cli import INTERRUPTED_STATUS
 from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import brief, console, headings, print_json, rounded
 from ridgeline.cli.software import SoftwareOrAll
-from ridgeline.verbosity import is_quiet
 
 FAILED_STATUS = 1
 _WORTH_A_PROCESS = 50  # points; a new process takes a second or two before its first
@@ -74,8 +74,8 @@ def sweep_(
     json
         Print the rows as JSON.
     """
+    from ridgeline.cli.kept_points import add_points
     from ridgeline.errors import ConfigError
-    from ridgeline.report.progress import progress_bar
     from ridgeline.study.store import opened_store
     from ridgeline.study.sweep import check_output, prepare, write_rows
 
@@ -88,14 +88,8 @@ def sweep_(
     if processes is None:
         processes = max(1, min(os.cpu_count() or 1, sweep.size // _WORTH_A_PROCESS))
     with opened_store(output, restart=restart) as store:
-        if len(store) and not is_quiet():
-            print(f"ridgeline: {len(store)} points are in {store.path} already", file=sys.stderr)
-        try:
-            with progress_bar(sweep.study.name, sweep.size) as advance:
-                sweep.run(store, processes, cluster_address, advance)
-        except KeyboardInterrupt:
-            kept = "" if output is None else f"; {len(store)} points are kept in {store.path}"
-            print(f"ridgeline: interrupted{kept}", file=sys.stderr)
+        run = partial(sweep.run, store, processes, cluster_address)
+        if not add_points(store, sweep.study.name, sweep.size, run, kept=output is not None):
             return INTERRUPTED_STATUS
         rows = list(sweep.rows(store))
         if output is not None:

@@ -208,19 +208,19 @@ def _measured(steps: Sequence[_Step], using: Backend) -> list[_Took]:
             run = step.begin()
             sample, pages = measure(run, using.watch, _STEP_S), _fresh_pages(run)
             if i not in best or sample.seconds < best[i].seconds:
-                remark = f", {pages} fresh pages a step" if pages else ""
+                remark = ", fresh pages unknown" if pages is None else ""
+                remark = f", {pages} fresh pages a step" if pages else remark
                 best[i] = _Took(sample.seconds, remark)
     return [best[i] for i in range(len(steps))]
 
 
-def _fresh_pages(run: Callable[[], object]) -> int:
+def _fresh_pages(run: Callable[[], object]) -> int | None:
     """Return how many pages a step takes anew from the operating system, which is not modelled.
 
-    0 where the system does not say it (Windows).
+    None where the system does not say it (Windows).
     """
     if sys.platform == "win32":
-        run()
-        return 0
+        return None
     import resource
 
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

@@ -31,7 +31,7 @@ def reproduce() -> Reproduction:
         rows=(*_closed_forms(), *_square_root()),
         fits=(),
         notes=(
-            "Predicted is the dynamic program over unequal steps (A. Beaumont et al., "
+            "Predicted is the dynamic program over unequal steps (O. Beaumont et al., "
             "arXiv:1911.13214), here on equal ones; the first sweep is counted.",
         ),
     )

@@ -28,7 +28,7 @@ def reproduce() -> Reproduction:
         title="Bytes of sparse gradients, and AlexNet on 64 nodes of four Titan Xp",
         source=(
             "Y. Lin, S. Han, H. Mao, Y. Wang and W. Dally, Deep gradient compression, ICLR 2018, "
-            "arXiv:1712.01887, tables 2 and 3, figure 6"
+            "arXiv:1712.01887: sizes of gradients before and after; figure 6"
         ),
         rows=(*_bytes(), *_speed_ups()),
         fits=(),
