@@ -334,6 +334,29 @@ def test_system_files_that_are_played_otherwise(tmp_path: Path) -> None:
         read_system(file)
 
 
+def test_links_to_memory_need_no_rate(tmp_path: Path) -> None:
+    file = tmp_path / "server.yaml"
+    text = """name: server
+components:
+- {name: cpu, choice: cpu, count: 1}
+- {name: xpu, choice: xpu, count: 2}
+- {name: dimm, choice: memory, count: 4}
+links:
+- {name: ddr5}
+- {name: wire, physical: {bandwidth: {choice: gigabytes_per_second, gigabytes_per_second: 32}}}
+edges:
+- {ep1: {component: "cpu[0]"}, ep2: {component: "dimm[0:4]"}, link: ddr5, scheme: many2many}
+- {ep1: {component: "cpu[0]"}, ep2: {component: "xpu[0:2]"}, link: LINK, scheme: many2many}
+"""
+    file.write_text(text.replace("LINK", "wire"))
+    topology = topology_of(str(file))
+    assert set(topology.bandwidth_bytes_per_s) == {32e9}
+    assert "links 'ddr5' to what no message passes are left out" in topology.assumed
+    file.write_text(text.replace("LINK", "ddr5"))  # what devices are reached by needs a rate
+    with pytest.raises(ConfigError, match=r"server\.yaml: ddr5: the link 'ddr5' has no bandwidth"):
+        topology_of(str(file))
+
+
 NS3 = "5 2 5\n3 4\n0 3 400Gbps 0.0005ms 0\n1 3 400Gbps 0.0005ms 0\n2 4 100Gbps 1us 0\n" \
       "3 4 1Tbps 2000ns 0\n3 4 1Tbps 2000ns 0.001\n"  # fmt: skip
 

@@ -181,7 +181,7 @@ def test_a_memory_without_a_limit_holds_everything(tmp_path: Path) -> None:
         ({"tensor_par": 7, "num_procs": 14}, r"tensor-8.json:3:3: tensor_par: .*does not divide"),
         (
             {"pipeline_par": 3, "num_procs": 48, "batch_size": 8, "pipeline_interleaving": 2},
-            r"tensor-8.json:\d+:3: \w+: ",
+            r"tensor-8.json:1:1: schedule interleaved: the 1 micro-batches",
         ),
     ],
 )
@@ -199,15 +199,15 @@ def test_a_mistake_in_what_was_made_is_one_of_the_users_file(tmp_path: Path) -> 
     origins = read_calculon(*written(examples(), tmp_path)).origins
     made = tmp_path / "made"
     for file, field, place in (
-        ("device.yaml", "memory.mem1.capacity.value", "a100.json:25:5: mem1.GiB"),
-        ("device.yaml", "engines.vector.rates", "a100.json:15:3: vector"),
+        ("device.yaml", "memory.mem1.capacity.value", "a100.json:41:5: mem1.GiB"),
+        ("device.yaml", "engines.vector.rates", r"a100.json:\d+:3: vector"),
         ("device.yaml", "year", "a100.json:1:1"),
         ("cluster.yaml", "link_types.tier1.latency", "networks.1"),
         ("gpt3-22b.yaml", "attention.head_size", "gpt3-22b.json:6:3: attn_size"),
     ):
         found = origins.of(ConfigError("no", file=str(made / file), line=9, field=field), made)
-        assert place in str(found)
-        assert "made" not in str(found)
+        assert re.search(place, str(found))
+        assert str(made) not in str(found)
     elsewhere = ConfigError("no", file="hwconfigs/x.yaml", field="hidden")
     assert origins.of(elsewhere, made) is elsewhere
 

@@ -2,7 +2,8 @@
 
 Files are those of kind topology, of ASTRA-sim and its ns-3 backend, InfraGraph documents and
 topology dumps of NCCL. A network becomes a cluster, on which steps are simulated, by the device
-that is put on it: ``Ring(16, 50 GB/s, 500 ns) @ h100-sxm5-80gb``, a field of the file, or an override `device`.
+that is put on it: ``Ring(16, 50 GB/s, 500 ns) @ h100-sxm5-80gb``, a field of the file, or an
+override `device`.
 """
 
 from __future__ import annotations

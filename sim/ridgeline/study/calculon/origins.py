@@ -64,8 +64,9 @@ class Origins:
         Others are returned as they are.
         """
         field = error.field or ""
-        if field.startswith("plan."):
-            return self._placed(error, self.execution, _OF_EXECUTION, field.removeprefix("plan."))
+        of_plan, dot, rest = field.partition(".")
+        if of_plan == "plan" and (dot or error.file is None):
+            return self._placed(error, self.execution, _OF_EXECUTION, rest)
         if error.file is None or Path(error.file).parent != folder:
             return error
         if Path(error.file).name in _SYSTEM_FILES:
