@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import stat
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
@@ -108,6 +108,22 @@ def recording() -> Iterator[dict[str, str]]:
             outer.update(files)
 
 
+def record_content(file: str, raw: bytes) -> None:
+    """Add a file that was just read to what `recording` collects, if it does."""
+    if (files := _recorded.get()) is not None:
+        files[file] = hashlib.sha256(raw).hexdigest()
+
+
+def record_file(path: str | Path) -> None:
+    """Add a file to what `recording` collects, whose reader does not hold all of it at once.
+
+    A file that cannot be read is left to its reader, which says why.
+    """
+    if (files := _recorded.get()) is not None and Path(path).is_file():
+        with suppress(OSError), Path(path).open("rb") as stream:
+            files[str(path)] = hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def read_text(path: str | Path, limit: int = MAX_BYTES) -> str:
     """Read a UTF-8 text file of at most `limit` bytes, or raise ConfigError."""
     file = str(path)
@@ -121,8 +137,7 @@ def read_text(path: str | Path, limit: int = MAX_BYTES) -> str:
             raw = stream.read(limit + 1)
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or error}", file=file) from error
-    if (files := _recorded.get()) is not None:
-        files[file] = hashlib.sha256(raw).hexdigest()
+    record_content(file, raw)
     if len(raw) > limit:
         raise ConfigError(f"larger than {limit} bytes", file=file)
     try:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ridgeline.config import record_content
 from ridgeline.errors import ConfigError
 
 
@@ -34,6 +35,7 @@ def read_bytes(path: str | Path, limit: int) -> bytes:
         raise ConfigError(f"cannot be unpacked: {error}", file=file) from error
     if len(raw) > limit:
         raise ConfigError(f"larger than {limit} bytes", file=file)
+    record_content(file, raw)
     return raw
 
 
