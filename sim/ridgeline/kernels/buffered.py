@@ -356,9 +356,9 @@ def report(
     mapping = mapping_of(found, op.loops, op.priced_as, machine)
     ways = dataflow_of(found, machine)
     nearest = mapping.tile(len(mapping.levels) - 1, nest)
-    sizes = tuple(
-        math.prod(nearest.get(dim, 1) for dim in group) for group in dims_of(op.loops, op.priced_as)
-    )
+    groups = dims_of(op.loops, op.priced_as)
+    sizes = tuple(math.prod(nearest.get(dim, 1) for dim in group) for group in groups)
+    depth = math.prod(nest.size.get(dim, 1) for dim in groups[3])
     # A division into more parts than there are to have leaves the other arrays idle.
     parts = () if ways is None else tuple(
         folds(size, folds(size, into)) for size, into in zip(sizes, ways[1], strict=True)
@@ -387,7 +387,7 @@ def report(
         "text": str(mapping),
         "dataflow": None if ways is None else ways[0],
         "parts": None if ways is None else dict(zip("bmnk", parts, strict=True)),
-        "idle_arrays": _idle_arrays(parts, math.prod(nest.size[dim] for dim in groups[3]), machine),
+        "idle_arrays": _idle_arrays(parts, depth, machine),
         "time_s": {**seconds, "total": found.time_s},
         "cycles": None
         if cycle_hz is None
