@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+from ridgeline.bounded_files import MAX_BYTES, read_bytes
 from ridgeline.errors import ConfigError, RidgelineError
 
 VARIABLE = "RIDGELINE_PLUGINS"
@@ -33,16 +34,11 @@ def load_plugin(path: str | Path) -> ModuleType:
     ConfigError
         If the file cannot be read, or an exception leaves it; with file and line.
     """
-    whole = Path(path).resolve()
+    whole = Path(os.path.realpath(path))
     name = str(whole)
     if name in _modules:
         return _modules[name]
-    try:
-        content = whole.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"the plug-in cannot be read: {error.strerror or error}", file=str(path)
-        ) from error
+    content = read_bytes(path, MAX_BYTES)
     module = f"ridgeline_plugin_{whole.stem}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(module, whole)
     if spec is None or spec.loader is None:
@@ -81,7 +77,7 @@ def named(paths: list[str]) -> Iterator[None]:
     before = os.environ.get(VARIABLE)
     every = [
         *(before.split(os.pathsep) if before else []),
-        *(str(Path(p).resolve()) for p in paths),
+        *(os.path.realpath(p) for p in paths),
     ]
     if every:
         os.environ[VARIABLE] = os.pathsep.join(every)

@@ -8,12 +8,12 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from ridgeline.config import Document, Strict, read_text, read_yaml, validate
+from ridgeline.bounded_files import read_json
+from ridgeline.config import Document, Strict, read_yaml, validate
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.network.astrasim import GIB, AstraSimSystem
 from ridgeline.network.inline import product_of
 from ridgeline.network.topology import LinkKind, Topology
-from ridgeline.workload.trace.json_files import read_json
 
 
 class _Network(Strict):
@@ -117,7 +117,7 @@ def read_system(path: str | Path) -> AstraSimSystem:
         If it is not JSON, a field is missing or impossible, or an algorithm is unknown.
     """
     file = str(path)
-    data = read_json(read_text(path).encode(), file)
+    data = read_json(path)
     if not isinstance(data, dict):
         raise ConfigError(
             f"a system file is one object in braces; found {type(data).__name__}", file=file

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ridgeline.errors import ConfigError
-from ridgeline.workload.trace.json_stream import MAX_HEAD, open_json
+from ridgeline.workload.trace.json_stream import MAX_HEAD, JsonStream
 
-MAX_EVENTS = 50_000_000
+MAX_EVENTS = 5_000_000
 _KERNELS = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
 _CALLS = frozenset({"cuda_runtime", "cuda_driver", "hip_runtime", "runtime", "driver"})
 WAITS = re.compile(r"(cuda|hip)(Device|Stream|Event)Synchronize")
@@ -48,10 +48,9 @@ class Trace:
 
 def read(path: Path) -> Trace:
     """Read the trace of one rank, event by event."""
-    stream, raw = open_json(path)
     trace = Trace(str(path))
     events = 0
-    with raw:
+    with JsonStream(path) as stream:
         for key in stream.object():
             if key == "traceEvents":
                 for event in stream.items():
