@@ -84,6 +84,8 @@ def opened(path: str | Path) -> io.BufferedReader:
         return open(file, "rb")
     except OSError as error:
         raise ConfigError(f"cannot be read: {error.strerror or error}", file=file) from error
+    except UnicodeEncodeError:  # a path that the encoding in use lacks: the command line says so
+        raise
     except ValueError as error:  # a path with NUL in it
         raise ConfigError(f"cannot be read: {error}", file=file) from error
 
