@@ -96,7 +96,7 @@ $(TRACE_READY): pyproject.toml requirements.lock
 COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-annotate --no-header pyproject.toml
 lock: $(READY)
 	$(PIP_INSTALL) $(UV)
-	$(COMPILE) --python-version 3.11 --extra study --extra test --extra lint --output-file requirements.lock
+	$(COMPILE) --python-version 3.11 --extra study --extra cluster --extra test --extra lint --output-file requirements.lock
 	$(COMPILE) --python-version 3.11.5 --extra docs --constraints requirements.lock --output-file requirements-docs.lock
 
 # Lowest and newest versions of every dependency, on each Python here, from wheel and sdist: half an hour and more.

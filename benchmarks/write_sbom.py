@@ -77,8 +77,8 @@ def _licence(name: str, version: str) -> str:
         return ""
     classes = (line.rpartition(" :: ") for line in said.get_all("Classifier") or [])
     named = [last for first, _, last in classes if first.startswith("License")]
-    short = (said["License"] or "").strip()
-    return said["License-Expression"] or " and ".join(named) or short.partition("\n")[0]
+    short = (said.get("License") or "").strip()
+    return said.get("License-Expression") or " and ".join(named) or short.partition("\n")[0]
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ import re
 import stat
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, NoReturn
@@ -72,6 +72,16 @@ def recording() -> Iterator[dict[str, str]]:
             outer.update(files)
 
 
+def record_file(path: str | Path) -> None:
+    """Add a file to what `recording` collects, whose reader does not hold all of it at once.
+
+    A file that cannot be read is left to its reader, which says why.
+    """
+    if (files := _recorded.get()) is not None:
+        with suppress(ConfigError):
+            files[str(path)] = content_hash(path)
+
+
 def opened(path: str | Path) -> io.BufferedReader:
     """Open a regular file to read its bytes, or raise ConfigError."""
     file = str(path)
@@ -117,8 +127,11 @@ def read_bytes(path: str | Path, limit: int) -> bytes:
 
 def content_hash(path: str | Path) -> str:
     """Return the SHA-256 of a file as it lies there, or raise ConfigError."""
-    with opened(path) as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
+    try:
+        with opened(path) as stream:
+            return hashlib.file_digest(stream, "sha256").hexdigest()
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", file=str(path)) from error
 
 
 def read_head(path: str | Path, size: int) -> bytes:

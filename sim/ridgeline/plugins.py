@@ -12,6 +12,7 @@ import hashlib
 import importlib.util
 import os
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +25,7 @@ VARIABLE = "RIDGELINE_PLUGINS"
 """Environment variable: paths of plug-ins, separated as those of ``PATH``."""
 _modules: dict[str, ModuleType] = {}
 _digests: dict[str, str] = {}
+_loading = threading.RLock()  # of the threads of a worker, each of which loads them
 
 
 def load_plugin(path: str | Path) -> ModuleType:
@@ -35,14 +37,19 @@ def load_plugin(path: str | Path) -> ModuleType:
         If the file cannot be read, or an exception leaves it; with file and line.
     """
     whole = Path(os.path.realpath(path))
+    with _loading:
+        if (there := _modules.get(str(whole))) is not None:
+            return there
+        return _executed(whole, str(path))
+
+
+def _executed(whole: Path, path: str) -> ModuleType:
     name = str(whole)
-    if name in _modules:
-        return _modules[name]
     content = read_bytes(path, MAX_BYTES)
     module = f"ridgeline_plugin_{whole.stem}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(module, whole)
     if spec is None or spec.loader is None:
-        raise ConfigError("a plug-in is a Python file; its name ends in .py", file=str(path))
+        raise ConfigError("a plug-in is a Python file; its name ends in .py", file=path)
     made = importlib.util.module_from_spec(spec)
     _modules[name] = sys.modules[module] = made
     try:
@@ -52,7 +59,7 @@ def load_plugin(path: str | Path) -> ModuleType:
         if isinstance(error, RidgelineError):
             raise
         raise ConfigError(
-            f"the plug-in ends with {type(error).__name__}: {error}", file=str(path),
+            f"the plug-in ends with {type(error).__name__}: {error}", file=path,
             line=_line(error, name),
         ) from error  # fmt: skip
     _digests[name] = hashlib.sha256(content).hexdigest()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, overload
 
@@ -345,7 +345,9 @@ def play_step(
     )
     topology = topology or shared_topology(cluster, run.devices)
 
-    def played(fuller: tuple[float, ...] = (), cut: Cut | None = None) -> tuple[Lowered, Timeline]:
+    def played(
+        fuller: tuple[float, ...] = (), cut: Cut | None = None, most_s: float = math.inf
+    ) -> tuple[Lowered, Timeline]:
         of = wide if cut is None else wide.model_copy(update={"stage_balance": cut})
         try:
             lowered = lower(graph, of, cluster, topology, fold=fold, fuller=fuller)
@@ -358,7 +360,7 @@ def play_step(
         if cluster.faults:
             lowered = with_slow_ranks(lowered, read_faults(cluster.faults).slow)
         timeline = _executor(reference)(lowered.program)
-        if lowered.talks:
+        if lowered.talks and timeline.makespan_s < most_s:  # contention makes no step shorter
             from ridgeline.parallel.comm.contention import with_contention
 
             channels = run.stack.overlap.contention
@@ -373,7 +375,7 @@ def play_step(
     if found[0].crowded_share:
         from ridgeline.parallel.shorter_cut import that_ends_sooner
 
-        found = that_ends_sooner(found, wide, cluster.device, lambda cut: played(cut=cut))
+        found = that_ends_sooner(found, wide, cluster.device, partial(played, ()))
     return SimulatedStep(run, network, graph, *found)
 
 

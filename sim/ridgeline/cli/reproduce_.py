@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from ridgeline.cli.number_options import Whole
 from ridgeline.cli.output import console, print_json
 from ridgeline.cli.software import OPTION, Software, one_stack
 from ridgeline.errors import ConfigError
@@ -18,11 +20,14 @@ if TYPE_CHECKING:
 
     from ridgeline.study.reproduce import ReproducedFigure, Reproduction
 
+_MOST_PROCESSES = 4  # each compiles or loads the kernels
+
 
 def reproduce_(
     name: str | None = None,
     *,
     software: Software = None,
+    processes: Whole | None = None,
     json: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Compute a published result anew: predicted, published, residual, with and without fits.
@@ -31,11 +36,16 @@ def reproduce_(
     ----------
     name
         Name of the published result; "all" for a line of each; by default all are listed.
+    processes
+        With "all": processes that share them; by default up to four, if there are cores for them.
     json
         Print the answer as JSON.
     """
     from ridgeline.study.reproduce import REPRODUCTIONS, reproduce
 
+    if processes is not None and (name != "all" or processes < 1):
+        problem = 'is for "all"' if name != "all" else f"must be at least 1, found {processes}"
+        raise ConfigError(problem, field="--processes")
     stack = one_stack(software) or None
     if name is None:
         if stack is not None:
@@ -44,7 +54,9 @@ def reproduce_(
     elif name == "all":
         if stack is not None:
             raise ConfigError("name the reproduction whose steps it is to run", field=OPTION)
-        _print_all(REPRODUCTIONS, json)
+        if processes is None:
+            processes = min(os.cpu_count() or 1, _MOST_PROCESSES)
+        _print_all(REPRODUCTIONS, processes, json)
     elif json:
         print_json(reproduce(name, stack).to_dict())
     else:
@@ -63,12 +75,19 @@ def _list(known: dict[str, str], json: bool) -> None:
     console().print(rows)
 
 
-def _print_all(known: dict[str, str], json: bool) -> None:
+def _print_all(known: dict[str, str], processes: int, json: bool) -> None:
     """Print a line of each: figures, kept promises, the middle and the largest residual."""
+    from ridgeline.report.progress import progress_bar
     from ridgeline.report.tables import plain_table
-    from ridgeline.study.reproduce import reproduce
+    from ridgeline.study.parallel_run import mapped
+    from ridgeline.study.reproduce import LONGEST, summary_of
 
-    made = [reproduce(name).summary() for name in known]
+    order = sorted(known, key=lambda name: (name not in LONGEST, name))
+    with progress_bar("reproduce", len(order)) as advance:
+        found_by_name = dict(
+            zip(order, mapped(summary_of, order, processes, advance=advance), strict=True)
+        )
+    made = [found_by_name[name] for name in known]
     if json:
         print_json(made)
         return

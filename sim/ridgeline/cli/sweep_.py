@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from cyclopts import Parameter
 
@@ -77,7 +78,7 @@ def sweep_(
     from ridgeline.cli.kept_points import add_points
     from ridgeline.errors import ConfigError
     from ridgeline.study.store import opened_store
-    from ridgeline.study.sweep import check_output, prepare, write_rows
+    from ridgeline.study.sweep import SweptRows, check_output, prepare, write_rows
 
     if resume and restart:
         raise ConfigError("--resume and --restart exclude each other")
@@ -91,24 +92,52 @@ def sweep_(
         run = partial(sweep.run, store, processes, cluster_address)
         if not add_points(store, sweep.study.name, sweep.size, run, kept=output is not None):
             return INTERRUPTED_STATUS
-        rows = list(sweep.rows(store))
+        rows = SweptRows(sweep, store)
         if output is not None:
             write_rows(rows, output)
+        if json:
+            print_json(list(rows))
+        overview = _Overview.of(rows, sweep.study.fields)
         store.remove()
-    if json:
-        print_json(rows)
-    else:
-        _print_rows(rows, sweep.study.fields, output)
-    return _print_failed(rows, sweep.study.fields)
+    if not json:
+        _print_rows(overview, sweep.study.fields, output)
+    return _print_failed(overview, sweep.study.fields)
 
 
-def _print_rows(rows: list[dict[str, Any]], fields: list[str], output: str | None) -> None:
+@dataclass
+class _Overview:
+    """What is shown of rows that may be a million, kept while they pass."""
+
+    count: int = 0
+    first: list[dict[str, Any]] = field(default_factory=list)
+    failed: int = 0
+    first_failed: list[dict[str, Any]] = field(default_factory=list)
+    varied: set[str] = field(default_factory=set)
+    of_steps: bool = True
+
+    @classmethod
+    def of(cls, rows: Iterable[dict[str, Any]], fields: list[str]) -> Self:
+        made = cls()
+        for row in rows:
+            made.count += 1
+            if row["error"]:
+                made.failed += 1
+                made.first_failed += [row][: _SHOWN_ROWS - len(made.first_failed)]
+            elif "step_time_s" not in row:
+                made.of_steps = False
+            made.first += [row][: _SHOWN_ROWS - len(made.first)]
+            for name in fields:
+                if name not in made.varied and str(row[name]) != str(made.first[0][name]):
+                    made.varied.add(name)
+        return made
+
+
+def _print_rows(seen: _Overview, fields: list[str], output: str | None) -> None:
     from ridgeline.report.tables import plain_table
 
-    of_steps = all("step_time_s" in row for row in rows if not row["error"])
-    results = dict(_OF_STEPS if of_steps else _OF_COLLECTIVES)
+    results = dict(_OF_STEPS if seen.of_steps else _OF_COLLECTIVES)
     # What all rows have in common tells none apart; and columns of single letters nobody reads.
-    fields = [name for name in fields if len({str(row[name]) for row in rows}) > 1] or fields
+    fields = [name for name in fields if name in seen.varied] or fields
     if len(fields) > _MANY_FIELDS:
         results.pop("bound", None)
     table = plain_table(
@@ -118,25 +147,24 @@ def _print_rows(rows: list[dict[str, Any]], fields: list[str], output: str | Non
         }
     )
     table.collapse_padding = True
-    for row in rows[:_SHOWN_ROWS]:
+    for row in seen.first:
         varied = [brief(row[name]) for name in fields]
         if row["error"]:
             table.add_row(*varied, "failed", style="red")
         else:
             table.add_row(*varied, *(show(row[name]) for name, (_, show) in results.items()))
     console().print(table)
-    if len(rows) > _SHOWN_ROWS:
-        console().print(f"and {len(rows) - _SHOWN_ROWS} more rows")
+    if seen.count > _SHOWN_ROWS:
+        console().print(f"and {seen.count - _SHOWN_ROWS} more rows")
     if output is not None:
-        console().print(f"wrote {len(rows)} rows to {output}", soft_wrap=True)
+        console().print(f"wrote {seen.count} rows to {output}", soft_wrap=True)
 
 
-def _print_failed(rows: list[dict[str, Any]], fields: list[str]) -> int:
+def _print_failed(seen: _Overview, fields: list[str]) -> int:
     from ridgeline.study.study_file import shown
 
-    failed = [row for row in rows if row["error"]]
-    for row in failed[:_SHOWN_ROWS]:
+    for row in seen.first_failed:
         print(f"ridgeline: {shown(row, fields)}: {row['error']}", file=sys.stderr)
-    if len(failed) > _SHOWN_ROWS:
-        print(f"ridgeline: and {len(failed) - _SHOWN_ROWS} more failed", file=sys.stderr)
-    return FAILED_STATUS if failed else 0
+    if seen.failed > _SHOWN_ROWS:
+        print(f"ridgeline: and {seen.failed - _SHOWN_ROWS} more failed", file=sys.stderr)
+    return FAILED_STATUS if seen.failed else 0

@@ -10,6 +10,7 @@ of them: no plan that names a cut is faster than one that does not.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -35,7 +36,7 @@ def are_tried(crowded_share: float) -> bool:
 
 
 def that_ends_sooner(
-    first: Step, plan: Plan, device: Device, played: Callable[[Cut], Step]
+    first: Step, plan: Plan, device: Device, played: Callable[[Cut, float], Step]
 ) -> Step:
     """Return the step that ends first of the one that is cut evenly and those of named cuts.
 
@@ -46,14 +47,15 @@ def that_ends_sooner(
     device
         Of the first kind.
     played
-        Plays the step that is cut as a plan can name.
+        Plays the step that is cut as a plan can name. What runs beside its tasks need not slow
+        them if it takes this many seconds anyhow: then it is not chosen.
     """
     if not are_tried(first[0].crowded_share):
         return first
     best, fits = first, stage_shares(first, plan, device).max() <= 1.0
     for cut in NAMED:
         try:
-            step = played(cut)
+            step = played(cut, best[1].makespan_s if fits else math.inf)
         except ConfigError:  # fewer layers than stages
             continue
         there = stage_shares(step, plan, device).max() <= 1.0

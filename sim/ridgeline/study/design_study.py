@@ -7,17 +7,15 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from ridgeline.config import Document, parse_yaml, read_yaml
+from ridgeline.config import Document
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.progress import progress_bar
 from ridgeline.study.store import opened_store
+from ridgeline.study.study_document import naming_no_inline_file, study_document
 from ridgeline.study.study_file import Scalar, Study
 from ridgeline.study.study_rows import StudyRows
 from ridgeline.study.sweep import check_output, prepare, write_rows
-
-_INLINE = "study"
-"""What stands for the file of a study that is in none."""
 
 
 class StudyFields(TypedDict, total=False):
@@ -71,16 +69,12 @@ class DesignStudy:
         /,
         **fields: Unpack[StudyFields],
     ) -> None:
-        document = _document(source, fields)
-        software = str(document.data.get("software", "")) if _is_mapping(document) else ""
+        document = study_document(source, fields)
+        software = str(document.data.get("software", "")) if isinstance(document.data, dict) else ""
         if software == "all":
             document = Document(document.file, {**document.data, "software": ""}, document.places)
-        try:
+        with naming_no_inline_file():
             self._sweep = prepare(document, software)
-        except ConfigError as error:
-            if error.file != _INLINE:
-                raise
-            raise ConfigError(error.message, field=error.field) from error
 
     @property
     def file(self) -> Study:
@@ -170,40 +164,3 @@ class DesignStudy:
                 write_rows(rows, output)
             store.remove()
         return StudyRows(rows, self.file)
-
-
-def _is_mapping(document: Document) -> bool:
-    return isinstance(document.data, dict)
-
-
-def _document(source: str | Path | Mapping[str, Any] | None, fields: Mapping[str, Any]) -> Document:
-    """Return what a file would say."""
-    if isinstance(source, Mapping):
-        document = Document(_INLINE, {"kind": "study", "name": _INLINE, **_plain(source)}, {})
-    elif isinstance(source, str) and "\n" in source:
-        document = parse_yaml(source, _INLINE)
-    elif isinstance(source, str | Path):
-        document = read_yaml(source)
-    elif source is None:
-        document = Document(_INLINE, {"kind": "study", "name": _INLINE}, {})
-    else:
-        found = type(source).__name__
-        raise ConfigError(f"a study is a path, a text or a mapping, found {found}")
-    if not fields or not _is_mapping(document):
-        return document
-    return Document(document.file, {**document.data, **_plain(fields)}, document.places)
-
-
-def _plain(value: Any) -> Any:
-    """Return what YAML would hold of a value of Python: ranges, arrays and plans among them."""
-    if isinstance(value, Plan):
-        return value.model_dump(mode="json", exclude_defaults=True)
-    if isinstance(value, Mapping):
-        return {str(key): _plain(each) for key, each in value.items()}
-    if isinstance(value, Path):
-        return str(value)
-    if hasattr(value, "tolist"):  # of numpy, also a number
-        return _plain(value.tolist())
-    if isinstance(value, list | tuple | range | set | frozenset):
-        return [_plain(each) for each in value]
-    return value

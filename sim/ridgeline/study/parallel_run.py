@@ -10,11 +10,15 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
+from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from ridgeline.errors import ConfigError, RidgelineError
+from ridgeline.plugins import load_named
 from ridgeline.study.collective_point import AnyPoint
+from ridgeline.study.point_files import NO_FILES, PointFiles, check_same_files
 from ridgeline.version import __version__
 
 if TYPE_CHECKING:
@@ -44,17 +48,29 @@ def row_of(point: AnyPoint) -> Row:
 
 
 def run_jobs(
-    jobs: Iterable[Job], processes: int = 1, cluster_address: str | None = None
+    jobs: Iterable[Job],
+    processes: int = 1,
+    cluster_address: str | None = None,
+    files: PointFiles = NO_FILES,
 ) -> Iterator[Done]:
     """Yield the key and the row of every job, as they are finished.
+
+    Parameters
+    ----------
+    processes
+        On this machine.
+    cluster_address
+        Of a Dask scheduler, whose workers are used instead.
+    files
+        What jobs are made of, of which these workers must have the same.
 
     Raises
     ------
     RidgelineError
-        If workers die again and again, or the cluster cannot be reached.
+        If workers die again and again, have other files, or the cluster cannot be reached.
     """
     if cluster_address is not None:
-        yield from _on_cluster(jobs, cluster_address)
+        yield from _on_cluster(jobs, cluster_address, files)
     elif processes == 1:
         with _collecting_rarely():
             for key, point in jobs:
@@ -130,12 +146,17 @@ class JobPool:
 
     Parameters
     ----------
-    processes, cluster_address
+    processes, cluster_address, files
         As of `run_jobs`.
     """
 
-    def __init__(self, processes: int = 1, cluster_address: str | None = None) -> None:
-        self._processes, self._address = processes, cluster_address
+    def __init__(
+        self,
+        processes: int = 1,
+        cluster_address: str | None = None,
+        files: PointFiles = NO_FILES,
+    ) -> None:
+        self._processes, self._address, self._files = processes, cluster_address, files
         self._open = ExitStack()
         self._workers: Any = None
 
@@ -165,12 +186,7 @@ class JobPool:
 
         if self._workers is None:
             self._workers = self._open.enter_context(_connected(str(self._address)))
-        waiting = [
-            self._workers.submit(
-                _called_remotely, _run_chunk, [job], __version__, pure=False, retries=_MAX_DEATHS
-            )
-            for job in jobs
-        ]
+        waiting = [_submitted(self._workers, _run_chunk, [job], self._files) for job in jobs]
         for future in as_completed(waiting):
             yield from future.result()
 
@@ -230,7 +246,7 @@ def _start_worker(parent: int, over: c_byte) -> None:
 
 def mapped(
     function: Callable[[T], R], items: Sequence[T], processes: int = 1, address: str | None = None,
-    advance: Callable[[int], None] = lambda count: None,
+    advance: Callable[[int], None] = lambda count: None, files: PointFiles = NO_FILES,
 ) -> list[R]:  # fmt: skip
     """Return what a function makes of each item, in their order, wherever it is called.
 
@@ -244,6 +260,8 @@ def mapped(
         Of a Dask scheduler, whose workers are used instead.
     advance
         Told that one more is done, in the order of the items.
+    files
+        What the function reads, of which these workers must have the same.
 
     Raises
     ------
@@ -252,12 +270,7 @@ def mapped(
     """
     if address is not None:
         with _connected(address) as client:
-            futures = [
-                client.submit(
-                    _called_remotely, function, item, __version__, pure=False, retries=_MAX_DEATHS
-                )
-                for item in items
-            ]
+            futures = [_submitted(client, function, item, files) for item in items]
             return _counted((future.result() for future in futures), advance)
     if processes == 1 or len(items) < 2:
         return _counted(map(function, items), advance)
@@ -281,7 +294,7 @@ def _counted(answers: Iterable[R], advance: Callable[[int], None]) -> list[R]:
     return found
 
 
-def _on_cluster(jobs: Iterable[Job], address: str) -> Iterator[Done]:
+def _on_cluster(jobs: Iterable[Job], address: str, files: PointFiles) -> Iterator[Done]:
     """Run chunks on the workers of a Dask scheduler; those of a worker that dies run elsewhere.
 
     Workers may come and go; while there is none, the scheduler waits for one.
@@ -290,9 +303,7 @@ def _on_cluster(jobs: Iterable[Job], address: str) -> Iterator[Done]:
         from distributed import as_completed  # type: ignore[import-not-found,unused-ignore]
 
         chunks = _chunks(jobs)
-        submit: Callable[[list[Job]], Any] = lambda chunk: client.submit(  # noqa: E731
-            _called_remotely, _run_chunk, chunk, __version__, pure=False, retries=_MAX_DEATHS
-        )
+        submit = partial(_submitted, client, _run_chunk, files=files)
         ahead = _AHEAD * max(1, sum(client.nthreads().values()))
         running = as_completed([submit(chunk) for chunk in islice(chunks, ahead)])
         for future in running:
@@ -303,7 +314,13 @@ def _on_cluster(jobs: Iterable[Job], address: str) -> Iterator[Done]:
 
 @contextmanager
 def _connected(address: str) -> Iterator[Any]:
-    """Give a client of a Dask scheduler, and say in words how it can be lost."""
+    """Give a client of a Dask scheduler, and say in words how it can be lost.
+
+    Parameters
+    ----------
+    address
+        Or the file that ``dask scheduler --scheduler-file`` wrote, whose name ends in .json.
+    """
     try:
         from concurrent.futures import CancelledError
 
@@ -316,8 +333,11 @@ def _connected(address: str) -> Iterator[Any]:
             "running on a cluster needs Dask: pip install 'ridgeline[cluster]'",
             field="--cluster-address",
         ) from error
+    is_file = address.endswith(".json")
+    if is_file and not Path(address).is_file():  # which a client would wait for
+        raise ConfigError(f"there is no file {address}", field="--cluster-address")
     try:
-        client = Client(address, timeout=10)
+        client = Client(timeout=10, **{"scheduler_file" if is_file else "address": address})
     except (OSError, ValueError) as error:
         raise ConfigError(
             f"no scheduler answers there: {error}", field="--cluster-address"
@@ -335,8 +355,19 @@ def _connected(address: str) -> Iterator[Any]:
             ) from error
 
 
-def _called_remotely(function: Callable[[T], R], item: T, version: str) -> R:
-    """Call a function on another machine, on which another version would find something else."""
+def _submitted(client: Any, function: Callable[[T], Any], item: T, files: PointFiles) -> Any:
+    """Give a cluster one item of work; return its future."""
+    return client.submit(
+        _called_remotely, function, item, __version__, files, pure=False, retries=_MAX_DEATHS
+    )
+
+
+def _called_remotely(
+    function: Callable[[T], R], item: T, version: str, files: PointFiles = NO_FILES
+) -> R:
+    """Call a function on another machine; another version or file would find something else."""
     if version != __version__:
         raise RidgelineError(f"a worker has ridgeline {__version__}; this is {version}")
+    load_named()
+    check_same_files(files)
     return function(item)

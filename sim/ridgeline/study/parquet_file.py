@@ -15,13 +15,15 @@ from ridgeline.errors import ConfigError
 if TYPE_CHECKING:
     import polars
 
+MAX_FRAME_CELLS = 2**26
+"""Of a table that stays one of polars, eight bytes a cell: a million points with 64 columns."""
 MAX_PARQUET_BYTES = 2**29
 MAX_TEXT_BYTES = 2**28
 """Of all text in a table: the file may say a long one once for many rows."""
 
 
-def read_parquet(path: str | Path) -> polars.DataFrame:
-    """Read a Parquet file of at most `MAX_CELLS` cells.
+def read_parquet(path: str | Path, cells: int = MAX_CELLS) -> polars.DataFrame:
+    """Read a Parquet file of at most `cells` cells: as many as rows by name have room for.
 
     Raises
     ------
@@ -42,9 +44,9 @@ def read_parquet(path: str | Path) -> polars.DataFrame:
             columns = polars.read_parquet_schema(stream)
             stream.seek(0)
             rows = polars.scan_parquet(stream).select(polars.len()).collect().item()
-            if len(columns) > MAX_COLUMNS or rows * len(columns) > MAX_CELLS:
+            if len(columns) > MAX_COLUMNS or rows * len(columns) > cells:
                 raise ConfigError(
-                    f"{rows} rows of {len(columns)} columns; allowed: {MAX_CELLS} cells",
+                    f"{rows} rows of {len(columns)} columns; allowed: {cells} cells",
                     file=str(path),
                 )
             stream.seek(0)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from ridgeline import catalog
 from ridgeline.bounded_files import recording
@@ -22,8 +22,9 @@ from ridgeline.software.load import load_software
 from ridgeline.study.collective_point import AnyPoint, CollectivePoint, shared_network
 from ridgeline.study.csv_file import read_csv
 from ridgeline.study.parallel_run import Row, run_jobs
-from ridgeline.study.parquet_file import read_parquet
+from ridgeline.study.parquet_file import MAX_FRAME_CELLS, read_parquet
 from ridgeline.study.point import shared_model
+from ridgeline.study.point_files import NO_FILES, PointFiles
 from ridgeline.study.store import RowStore
 from ridgeline.study.study_check import check_columns, check_values
 from ridgeline.study.study_file import MAX_POINTS, PointJudge, Study, load_study
@@ -37,15 +38,19 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Sweep:
-    """A study, and the hash of all files that its points are made of."""
+    """A study, and all files that its points are made of."""
 
     study: Study
-    files: str
+    files: PointFiles = NO_FILES
 
     @cached_property
     def size(self) -> int:
         """Number of points."""
         return self.study.size
+
+    @cached_property
+    def _digest(self) -> str:
+        return self.files.digest()
 
     def keyed(self) -> Iterator[tuple[str, Row, AnyPoint]]:
         """Yield every point with its key and its varied values; equal points have equal keys."""
@@ -54,7 +59,7 @@ class Sweep:
 
     def key_of(self, point: AnyPoint) -> str:
         """Return the name of a point: of its fields, all files that it is made of, the version."""
-        content = [__version__, self.files, *point.content()]
+        content = [__version__, self._digest, *point.content()]
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:24]
 
@@ -72,26 +77,40 @@ class Sweep:
         RidgelineError
             If the working file cannot be written, or workers die again and again.
         """
-        waiting: dict[str, int] = {}
-        found = 0
-        todo: list[tuple[str, AnyPoint]] = []
-        for key, _, point in self.keyed():
-            if key in store:
-                found += 1
-            else:
-                if key not in waiting:
-                    todo.append((key, point))
-                waiting[key] = waiting.get(key, 0) + 1
-        progress(found)
-        for key, row in run_jobs(todo, processes, cluster_address):
+        given: set[str] = set()
+
+        def missing() -> Iterator[tuple[str, AnyPoint]]:
+            """Yield points as they are asked for: a million of them would be gigabytes."""
+            for key, _, point in self.keyed():
+                if key in given or key in store:
+                    progress(1)
+                else:
+                    given.add(key)
+                    yield key, point
+
+        for key, row in run_jobs(missing(), processes, cluster_address, self.files):
             store.append(key, row)
-            progress(waiting[key])
+            progress(1)
 
     def rows(self, store: RowStore) -> Iterator[Row]:
         """Yield the row of every point, in the order of the study: varied values, then results."""
         judge = PointJudge.of(self.study)
         for key, values, _ in self.keyed():
             yield judge.judged({**values, **store[key], **values})
+
+
+@dataclass(frozen=True)
+class SweptRows:
+    """All rows of a sweep, read from its working file each time that they are iterated over."""
+
+    sweep: Sweep
+    store: RowStore
+
+    def __iter__(self) -> Iterator[Row]:
+        return self.sweep.rows(self.store)
+
+    def __len__(self) -> int:
+        return self.sweep.size
 
 
 def prepare(path: Source, software: str = "", *, searched: bool = False) -> Sweep:
@@ -120,8 +139,7 @@ def prepare(path: Source, software: str = "", *, searched: bool = False) -> Swee
     if not searched and (study.columns or study.require):
         check_columns(path, study)
     files.pop(study_text, None)  # a point's key holds all that the study says of it
-    contents = sorted(set(files.values()))
-    return Sweep(study, hashlib.sha256(json.dumps(contents).encode()).hexdigest()[:16])
+    return Sweep(study, PointFiles.of(files))
 
 
 def check_verb(study: Study, file: str, *, searched: bool) -> None:
@@ -167,7 +185,7 @@ def run_sweep(study: Study, progress: Callable[[], None] = lambda: None) -> list
         A row a point: the varied values, the numbers of the result, and `error`: empty, or why this
         point could not be simulated.
     """
-    sweep = Sweep(study, "")
+    sweep = Sweep(study)
     judge = PointJudge.of(study)
     known: dict[str, Row] = {}
     rows: list[Row] = []
@@ -182,6 +200,11 @@ def run_sweep(study: Study, progress: Callable[[], None] = lambda: None) -> list
 def write_rows(rows: Iterable[Row], path: str | Path) -> None:
     """Write rows to a ``.csv`` or ``.parquet`` file, whole or not at all.
 
+    Parameters
+    ----------
+    rows
+        CSV goes through them twice, and holds none of `SweptRows`; Parquet holds all.
+
     Raises
     ------
     ConfigError
@@ -190,7 +213,7 @@ def write_rows(rows: Iterable[Row], path: str | Path) -> None:
     path = Path(path)
     writer = writer_for(path)
     with replacing(path) as temporary:
-        writer(list(rows), temporary)
+        writer(list(rows) if iter(rows) is rows else rows, temporary)
 
 
 def check_output(path: str | Path | None) -> None:
@@ -200,7 +223,7 @@ def check_output(path: str | Path | None) -> None:
         check_writable(path)
 
 
-def writer_for(path: Path) -> Callable[[list[Row], Path], None]:
+def writer_for(path: Path) -> Callable[[Iterable[Row], Path], None]:
     """Return the function that writes files of this ending, or raise ConfigError."""
     writers = {".csv": _write_csv, ".parquet": _write_parquet}
     if path.suffix not in writers:
@@ -219,9 +242,7 @@ def writer_for(path: Path) -> Callable[[list[Row], Path], None]:
 def rows_to_csv(rows: list[Row]) -> str:
     """Return rows as CSV text, with all columns that any row has."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, _columns(rows), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
+    _write_csv_to(text, rows)
     return text.getvalue()
 
 
@@ -238,7 +259,7 @@ def load_rows(path: str | Path) -> Any:
     except ImportError:
         return plain_rows(path)
     if Path(path).suffix == ".parquet":
-        return read_parquet(path)
+        return read_parquet(path, MAX_FRAME_CELLS)
     try:
         return polars.DataFrame(plain_rows(path), strict=False, infer_schema_length=None)
     except polars.exceptions.PolarsError as error:
@@ -277,21 +298,31 @@ def _read(name: str | None, cell: Any) -> Any:
     return cell
 
 
-def _columns(rows: list[Row]) -> list[str]:
+def _columns(rows: Iterable[Row]) -> list[str]:
     """Return all columns that any row has; the error comes last."""
-    names = dict.fromkeys(name for row in rows for name in row)
+    names: dict[str, None] = {}
+    for row in rows:
+        names |= dict.fromkeys(row)
     has_error = "error" in names
     names.pop("error", None)
     return [*names, "error"] if has_error else list(names)
 
 
-def _write_csv(rows: list[Row], path: Path) -> None:
-    path.write_text(rows_to_csv(rows), encoding="utf-8", errors="surrogateescape")
+def _write_csv_to(stream: TextIO, rows: Iterable[Row]) -> None:
+    writer = csv.DictWriter(stream, _columns(rows), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
 
 
-def _write_parquet(rows: list[Row], path: Path) -> None:
+def _write_csv(rows: Iterable[Row], path: Path) -> None:
+    with path.open("w", encoding="utf-8", errors="surrogateescape") as stream:
+        _write_csv_to(stream, rows)
+
+
+def _write_parquet(rows: Iterable[Row], path: Path) -> None:
     import polars
 
+    rows = list(rows)
     table = {name: [row.get(name) for row in rows] for name in _columns(rows)}
     with path.open("wb") as stream:  # polars takes no path that is not UTF-8
         polars.DataFrame(table, strict=False).write_parquet(stream)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
+from typing import Any
 
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.study.reproduce.table import FittedConstant, ReproducedFigure, Reproduction
@@ -44,11 +45,16 @@ REPRODUCTIONS = {
     "transport": "Hashes, pauses, marks and sprayed packets: ECMP, PFC, DCQCN, NDP",
 }
 
-__all__ = ["REPRODUCTIONS", "FittedConstant", "ReproducedFigure", "Reproduction", "reproduce"]
+__all__ = [
+    "LONGEST", "REPRODUCTIONS", "FittedConstant", "ReproducedFigure", "Reproduction", "reproduce",
+    "summary_of",
+]  # fmt: skip
 
 
 OF_RUNS = frozenset({"asynchronous-sgd", "deep-gradient-compression", "large-batches"})
 """Those of whole runs, in `ridgeline.training`, which this room does not know."""
+LONGEST = frozenset({"imagenet-records", "calculon", "transport", "packet-vs-fluid"})
+"""Those that take longest, which several processes begin with."""
 OF_STEPS = frozenset({"calculon", "das", "goyal", "gpipe", "lee"})
 """Those that simulate training steps, whose `reproduce` takes the name of a software stack."""
 
@@ -82,3 +88,8 @@ def reproduce(name: str, software: str | None = None) -> Reproduction:
     made = module.reproduce(software) if name in OF_STEPS else module.reproduce()
     assert isinstance(made, Reproduction)
     return made
+
+
+def summary_of(name: str) -> dict[str, Any]:
+    """Return what one line says of a reproduction (`Reproduction.summary`), in any process."""
+    return reproduce(name).summary()

@@ -8,7 +8,7 @@ on.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ridgeline.config import read_yaml
+from ridgeline.config import Source, read_yaml
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.study.collective_point import AnyPoint
 from ridgeline.study.columns import number, resolve
@@ -34,6 +34,7 @@ from ridgeline.study.search.settings import DEFAULT_EVALUATIONS, MAX_EVALUATIONS
 from ridgeline.study.search.space import Design, SearchSpace
 from ridgeline.study.store import RowStore, opened_store
 from ridgeline.study.study_check import check_columns
+from ridgeline.study.study_document import naming_no_inline_file, study_document
 from ridgeline.study.study_file import PointJudge, Row, cell
 from ridgeline.study.sweep import Sweep, check_output, prepare, write_rows
 
@@ -144,7 +145,7 @@ class SearchRun:
         RidgelineError
             If the working file cannot be written, or workers die again and again.
         """
-        with JobPool(processes, cluster_address) as pool:
+        with JobPool(processes, cluster_address, self.sweep.files) as pool:
             while batches := [
                 (trace, designs)
                 for trace in self.traces
@@ -276,7 +277,7 @@ def shares_of(outcomes: Sequence[Evaluated], box: HypervolumeBox) -> list[float]
 
 
 def prepare_search(
-    path: str | Path, software: str = "", options: dict[str, Any] | None = None
+    path: Source, software: str = "", options: dict[str, Any] | None = None
 ) -> SearchRun:
     """Read a study file with a search block, and check everything in it.
 
@@ -347,7 +348,7 @@ def _summed_up(run: SearchRun, rows: list[Row]) -> DesignSearchResult:
 
 
 def search(
-    study: str | Path,
+    study: str | Path | Mapping[str, Any],
     *,
     output: str | Path | None = None,
     processes: int = 1,
@@ -360,7 +361,7 @@ def search(
     Parameters
     ----------
     study
-        A study with a search block.
+        A study with a search block: its path, its text, or a mapping with its fields.
     output
         File for the rows, .csv or .parquet. Finished points lie beside it until all are there: a
         search that was killed goes on where it was.
@@ -382,7 +383,8 @@ def search(
         If the study has a mistake; with file, line and field.
     """
     check_output(output)
-    run = prepare_search(study, software, options)
+    with naming_no_inline_file():
+        run = prepare_search(study_document(study), software, options)
     with opened_store(output) as store:
         run.run(store, processes, cluster_address)
         return finished(run, store, output)

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ridgeline.bounded_files import parse_json, read_head
+from ridgeline.bounded_files import parse_json, read_head, record_file
 from ridgeline.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -116,6 +116,7 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model 
             more = (overrides or {},) if format_.overridable else ()
             module, _, function = format_.module.partition(":")
             read = getattr(import_module(f"{__name__}.{module}"), function or "load")
+            record_file(path)
             loaded: Model | Execution = read(path, *more)
             return loaded
     if len(text) < HEAD_BYTES:
