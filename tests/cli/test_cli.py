@@ -184,6 +184,7 @@ MISTAKES = [
     (("gemm", "8", "8", "8", "--array", "4x4", "--dataflow", "xs"), "did you mean 'ws'"),
     (("gemm", "8", "8", "8", "--array", "4x4", "--compat", "scalesin"), "scalesim"),
     (("gemm", "0", "1", "1", "--device", "v100-sxm2-16gb"), "m must be a whole number from 1"),
+    (("gemm", str(2**40), "8", str(2**40), "--device", "v100-sxm2-16gb"), "at most 2**53"),
     (("gemm", "8", "8", "8", "--device", "v100-sxm2-16gb", "--format", "fp61"), "fp61"),
     (("gemm", "8", "8", "8", "--device", "v100"), "'v100'"),
     (("conv", "1", "3", "4", "4", "8", "7", "--device", "p100-sxm2"), "larger than the padded"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, NamedTuple, cast
@@ -21,6 +22,8 @@ from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
 from ridgeline.workload.sparsity import Sparsity, parse
 
 _SIZE_LIMIT = 2**40
+_MOST_ELEMENTS = 2**53
+"""Of a tensor: 18 petabytes in fp16. Counts of tiles are exact below."""
 _DEFAULT_BITS = 16  # networks are trained in no fewer bits unless one says so
 
 
@@ -297,6 +300,11 @@ def _single(
     mapping: str | MappingFile | None,
     objective: str,
 ) -> OpResult:
+    for name, shape in zip((*op.inputs, *op.outputs), shapes, strict=True):
+        if math.prod(shape) > _MOST_ELEMENTS:
+            raise RidgelineError(
+                f"{name} has {math.prod(shape):.3g} elements; at most 2**53 are counted exactly"
+            )
     search, given = _searched(mapping, objective)
     machine = load_device(device) if isinstance(device, str) else device
     format_ = _format(machine, format_)

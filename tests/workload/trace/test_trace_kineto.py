@@ -234,6 +234,8 @@ def test_kernels_without_work_cannot_be_priced(tmp_path):
         ('{"traceEvents": [{"ph": "X", "cat": "kernel"}]}', "lacks or misstates"),
         ('{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": -1,'
          ' "args": {"stream": 7}}]}', "its time"),
+        ('{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": 1e300,'
+         ' "args": {"stream": 7}}]}', "its time"),
         ('{"traceEvents": [{"ph": "X",', "ends too early"),
         ('{"distributedInfo": {"rank": 9, "world_size": 2}, "traceEvents": []}', "rank 9"),
         ('{"traceEvents": [' + "[" * 100_000, "nested too deep"),

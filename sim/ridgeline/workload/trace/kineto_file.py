@@ -244,9 +244,13 @@ def _keep(trace: Trace, event: Mapping[str, Any]) -> None:
         trace.ops.add(start, end, str(event["name"]), f"thread {event.get('tid', 0)}")
 
 
+_MOST_US = 2.0**53
+"""285 years: what is later is no time of a clock, and a float holds no microsecond of it."""
+
+
 def _times(event: Mapping[str, Any]) -> tuple[float, float]:
     start, duration = float(event["ts"]), float(event["dur"])
-    if not (np.isfinite(start) and np.isfinite(duration) and duration >= 0):
+    if not (abs(start) < _MOST_US and 0 <= duration < _MOST_US):
         raise ValueError("its time")
     return start, start + duration
 
