@@ -14,6 +14,7 @@ import ridgeline as rl
 from ridgeline.cli import execute
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network import from_text
+from ridgeline.network.astrasim_files import read_system
 from ridgeline.network.files import from_file
 from ridgeline.network.infragraph import read_infragraph, write_infragraph
 from ridgeline.network.nccl_topology import read_nccl_topology
@@ -263,6 +264,141 @@ def test_astrasim_of_the_first_release(tmp_path: Path) -> None:
     fields["link-bandwidth"] = ["tbd", 25]
     file.write_text(json.dumps(fields))
     with pytest.raises(ConfigError, match=r"bandwidth\.0"):
+        topology_of(str(file))
+
+
+@pytest.mark.parametrize(
+    ("name", "units", "like"),
+    [
+        ("Torus2D", [4, 6], "Ring(4, 25 GiB/s, 500 ns)_Ring(6, 25 GiB/s, 500 ns)"),
+        ("Switch", [8], "Switch(8, 25 GiB/s, 500 ns)"),
+        (
+            "Ring_AllToAll_Switch",
+            [2, 4, 2],
+            "Ring(2, 25 GiB/s, 500 ns)_FullyConnected(4, 25 GiB/s, 500 ns)_Switch(2, 25 GiB/s,"
+            " 500 ns)",
+        ),
+    ],
+)
+def test_astrasim_with_the_dimensions_in_the_name(
+    tmp_path: Path, name: str, units: list[int], like: str
+) -> None:
+    file = tmp_path / "t.json"
+    n = len(units)
+    fields = {
+        "topology-name": name,
+        "units-count": units,
+        "link-latency": [500] * n,
+        "link-bandwidth": [25] * n,
+    }
+    file.write_text(json.dumps(fields))
+    times = [rl.collective("all-reduce", 1e6, where).time_s for where in (str(file), like)]
+    assert times[0] == pytest.approx(times[1], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"topology-name": "torus", "dims-count": 1, "nodes-per-dim": 9, "link-bandwidth": 25,
+          "link-latency": 500}, "t.json:1:1: .* units-count, the NPUs"),
+        ({"topology-name": "Rng_Switch", "units-count": [2, 2], "link-bandwidth": [25, 25],
+          "link-latency": [5, 5]}, "topology-name: no dimension is called 'Rng'; did you mean"),
+        ({"topology-name": "Ring", "units-count": 4, "link-bandwidth": [25],
+          "link-latency": [5]}, "units-count: expected a list, .* found 4"),
+        ({"topology-name": "Torus3D", "units-count": [4, 4], "link-bandwidth": [25, 25],
+          "link-latency": [5, 5]}, "equally long"),
+        ({"logical-dims": ["8", "8"]}, "t.json:1:2: logical-dims: this file of ASTRA-sim is no"),
+        ({"memory-type": "PER_NPU_MEMORY_EXPANSION", "remote-mem-bw": 512}, "remote memory"),
+        ({"scheduling-policy": "LIFO", "local-mem-bw": 50}, "goes with --system"),
+        ({"topology_configuration": {"name": "switch"}}, "before the first release"),
+    ],
+)  # fmt: skip
+def test_other_files_of_astrasim_are_named(
+    tmp_path: Path, fields: dict[str, object], message: str
+) -> None:
+    file = tmp_path / "t.json"
+    file.write_text(json.dumps(fields))
+    with pytest.raises(ConfigError, match=message):
+        topology_of(str(file))
+
+
+def test_system_files_that_are_played_otherwise(tmp_path: Path) -> None:
+    file = tmp_path / "system.json"
+    file.write_text(json.dumps({"all-reduce-implementation-custom": ["x"], "local-mem-bw": 50}))
+    with pytest.raises(
+        ConfigError, match=r"system.json: all-reduce-implementation-custom: .*--algo"
+    ):
+        read_system(file)
+    file.write_text("scheduling-policy: LIFO\nall-reduce-implementation: ring_ring\n")
+    with pytest.raises(ConfigError, match=r"system.json:1: a system file of the first release"):
+        read_system(file)
+
+
+def test_links_to_memory_need_no_rate(tmp_path: Path) -> None:
+    file = tmp_path / "server.yaml"
+    text = """name: server
+components:
+- {name: cpu, choice: cpu, count: 1}
+- {name: xpu, choice: xpu, count: 2}
+- {name: dimm, choice: memory, count: 4}
+links:
+- {name: ddr5}
+- {name: wire, physical: {bandwidth: {choice: gigabytes_per_second, gigabytes_per_second: 32}}}
+edges:
+- {ep1: {component: "cpu[0]"}, ep2: {component: "dimm[0:4]"}, link: ddr5, scheme: many2many}
+- {ep1: {component: "cpu[0]"}, ep2: {component: "xpu[0:2]"}, link: LINK, scheme: many2many}
+"""
+    file.write_text(text.replace("LINK", "wire"))
+    topology = topology_of(str(file))
+    assert set(topology.bandwidth_bytes_per_s) == {32e9}
+    assert "links 'ddr5' to what no message passes are left out" in topology.assumed
+    file.write_text(text.replace("LINK", "ddr5"))  # what devices are reached by needs a rate
+    with pytest.raises(ConfigError, match=r"server\.yaml: ddr5: the link 'ddr5' has no bandwidth"):
+        topology_of(str(file))
+
+
+NS3 = "5 2 5\n3 4\n0 3 400Gbps 0.0005ms 0\n1 3 400Gbps 0.0005ms 0\n2 4 100Gbps 1us 0\n" \
+      "3 4 1Tbps 2000ns 0\n3 4 1Tbps 2000ns 0.001\n"  # fmt: skip
+
+
+def test_topologies_of_ns3(tmp_path: Path) -> None:
+    file = tmp_path / "t.txt"
+    file.write_text(NS3)
+    topology = topology_of(str(file))
+    assert (topology.n_devices, topology.n_vertices) == (3, 5)
+    joined = sum(topology.bandwidth_bytes_per_s)  # parallel links may be drawn as one
+    assert joined == pytest.approx(2 * (50e9 + 50e9 + 12.5e9 + 125e9 + 125e9))
+    assert topology.assumed == ("1 links lose packets in the file; here none is lost",)
+    one = "9 1 8\n8\n" + "".join(f"8 {i} 400Gbps 0.0005ms 0\n" for i in range(8))
+    file.write_text(one)
+    times = [
+        rl.collective("all-reduce", 1e8, where, algorithm="ring").time_s
+        for where in (str(file), "Switch(8, 50 GB/s, 500 ns)")
+    ]
+    assert times[0] == pytest.approx(times[1], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("5 2 5", "5 2 6", ":1: links: 5 lines of links follow; the first line says 6"),
+        ("5 2 5", "5 3 5", ":2: switches: 2 different switches; the first line says 3"),
+        ("3 4\n0", "3 9\n0", ":2: switches: must be a whole number of 0 to 4, found '9'"),
+        ("0 3 400Gbps 0.0005ms 0", "0 3 400Gbps 0.0005ms", ":3: a link is source, .*found 4"),
+        ("0 3 400Gbps", "0 3 400", ":3: rate: must be a rate such as 400Gbps, found '400'"),
+        ("0 3 400Gbps", "0 3 0Gbps", ":3: rate: must be a rate"),
+        ("0 3 400Gbps", "0 3 1.2.3Gbps", ":3: rate: must be a rate"),
+        ("1us", "1", ":5: delay: must be a time such as"),
+        ("0.001", "2", ":7: error_rate: must be a share from 0 to below 1"),
+        ("0 3", "3 3", ":3: target: node 3 is joined to itself"),
+        ("0 3", "-1 3", ":3: source: must be a whole number"),
+        ("5 2 5", "99999999999 2 5", ":1: nodes: must be a whole number of 0 to"),
+    ],
+)
+def test_mistakes_in_topologies_of_ns3(tmp_path: Path, old: str, new: str, message: str) -> None:
+    file = tmp_path / "t.txt"
+    file.write_text(NS3.replace(old, new, 1))
+    with pytest.raises(ConfigError, match=f"t.txt{message}"):
         topology_of(str(file))
 
 

@@ -140,6 +140,78 @@ def test_older_files_say_the_same(tmp_path: Path) -> None:
     assert read_calculon(*written(new, tmp_path)) == read_calculon(*written(old, tmp_path / "old"))
 
 
+def test_files_of_the_first_versions_say_the_same(tmp_path: Path) -> None:
+    new, old = examples(), examples()
+    new["a100.json"]["matrix"]["bfloat16"] = new["a100.json"]["matrix"]["float16"]
+    new["a100.json"]["vector"]["bfloat16"] = new["a100.json"]["vector"]["float16"]
+    for engine in ("matrix", "vector"):  # one rate and its shares, for whatever the run is in
+        old["a100.json"][engine] = old["a100.json"][engine]["float16"]
+    application = old["gpt3-22b.json"]
+    for field in ("feedforward", "attn_size"):
+        del application[field]
+    application |= {"name": "Megatron-22B", "num_layers": application.pop("num_blocks")}
+    (tmp_path / "old").mkdir()
+    read, as_new = (
+        read_calculon(*written(files, folder))
+        for files, folder in ((old, tmp_path / "old"), (new, tmp_path))
+    )
+    assert (read.files, read.plan, read.settings) == (as_new.files, as_new.plan, as_new.settings)
+    said = " ".join(set(read.remarks) - set(as_new.remarks))
+    for field in ("feedforward:", "attn_size:", "matrix.gflops_efficiency:", "vector.gflops_"):
+        assert field in said
+
+
+def test_a_memory_without_a_limit_holds_everything(tmp_path: Path) -> None:
+    files = examples(blocks=4)
+    files["a100.json"]["mem1"]["GiB"] = 80_000_000_000
+    read = read_calculon(*written(files, tmp_path))
+    assert any(remark.startswith("mem1.GiB: 8e+10 is read as no limit") for remark in read.remarks)
+    result = read.simulate()
+    assert result.memory_bytes["capacity"] == 2**60
+    files["a100.json"]["mem1"]["GiB"] = 80
+    limited = read_calculon(*written(files, tmp_path)).simulate()
+    assert limited.memory_bytes["capacity"] == 80 * 2**30
+    assert result.step_time_s == limited.step_time_s
+    assert result.memory_bytes["total"] == limited.memory_bytes["total"]
+
+
+@pytest.mark.parametrize(
+    ("execution", "message"),
+    [
+        ({"tensor_par": 7, "num_procs": 14}, r"tensor-8.json:3:3: tensor_par: .*does not divide"),
+        (
+            {"pipeline_par": 3, "num_procs": 48, "batch_size": 8, "pipeline_interleaving": 2},
+            r"tensor-8.json:1:1: schedule interleaved: the 1 micro-batches",
+        ),
+    ],
+)
+def test_what_does_not_suit_is_a_field_of_the_users_file(
+    tmp_path: Path, execution: dict[str, Any], message: str
+) -> None:
+    files = examples(blocks=4)
+    files["tensor-8.json"] |= execution
+    with pytest.raises(ConfigError, match=message) as error:
+        read_calculon(*written(files, tmp_path)).simulate()
+    assert str(tmp_path) in str(error.value)
+
+
+def test_a_mistake_in_what_was_made_is_one_of_the_users_file(tmp_path: Path) -> None:
+    origins = read_calculon(*written(examples(), tmp_path)).origins
+    made = tmp_path / "made"
+    for file, field, place in (
+        ("device.yaml", "memory.mem1.capacity.value", "a100.json:41:5: mem1.GiB"),
+        ("device.yaml", "engines.vector.rates", r"a100.json:\d+:3: vector"),
+        ("device.yaml", "year", "a100.json:1:1"),
+        ("cluster.yaml", "link_types.tier1.latency", "networks.1"),
+        ("gpt3-22b.yaml", "attention.head_size", "gpt3-22b.json:6:3: attn_size"),
+    ):
+        found = origins.of(ConfigError("no", file=str(made / file), line=9, field=field), made)
+        assert re.search(place, str(found))
+        assert str(made) not in str(found)
+    elsewhere = ConfigError("no", file="hwconfigs/x.yaml", field="hidden")
+    assert origins.of(elsewhere, made) is elsewhere
+
+
 @pytest.mark.parametrize(
     ("file", "path", "value", "message"),
     [

@@ -65,6 +65,7 @@ KEYS: dict[str, dict[str, Effect]] = {
         "BlockSize": "used",
         "RandomNumberGeneratorSeed": "used",
         "NonZeroElems": "none",
+        "SparseAcc": "none",  # of the branch that brought sparsity
     },
     "run_presets": {
         "InterfaceBandwidth": "used",
@@ -76,6 +77,7 @@ KEYS: dict[str, dict[str, Effect]] = {
         "TimeLinearModel": "none",  # versions after 3.0.0
     },
     "network_presets": {"TopologyCsvLoc": "none"},
+    "gpu": {"TensorCores": "none"},  # versions after 3.0.0
 }
 """What becomes of every key, by section. used: it decides figures here. addresses: where operands
 lie, which no count depends on. ramulator, layout: of SCALE-Sim's models of DRAM latency and of SRAM
@@ -286,6 +288,8 @@ def _notes(
         "MemoryBanks": "no effect: SCALE-Sim 3.0.0 does not read it",
         "TimeLinearModel": "not modelled: cycles become seconds by the clock alone",
         "NonZeroElems": "no effect: N:M is a column of the topology in SCALE-Sim 3",
+        "SparseAcc": "no effect: how zeros are stored is SparseRep",
+        "TensorCores": "not modelled: the file's one array is; several are array.count of a device",
         "TopologyCsvLoc": "no effect: the topology is an argument here",
     }
     switches = ("UseRamulatorTrace", "IfmapCustomLayout", "FilterCustomLayout")

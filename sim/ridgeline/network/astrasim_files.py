@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -37,31 +38,73 @@ class _Network(Strict):
         return self
 
 
-_OLDER = frozenset({"topologies-per-dim", "units-count"})
-"""Fields by which a network file of the first release (JSON) is known."""
+_OLDER = (
+    frozenset({"topologies-per-dim", "units-count"}),
+    frozenset({"topology-name", "link-bandwidth", "link-latency"}),
+)
+"""Fields by which a network file of the first releases (JSON) is known."""
 _OF_OLDER = {
     "npus_count": "units-count",
     "bandwidth": "link-bandwidth",
     "latency": "link-latency",
 }
+_BLOCKS = {"ring": "Ring", "switch": "Switch", "fullyconnected": "FullyConnected",
+           "alltoall": "FullyConnected"}  # fmt: skip
+_TORUS = re.compile(r"torus([1-9])d")
+_OTHERS = {
+    "logical-dims": "it groups the devices of an ns-3 network; give the file of its links (.txt)",
+    "topology_configuration": "it is of a version before the first release; write a network file"
+    " with topology, npus_count, bandwidth and latency",
+    "memory-type": "it describes remote memory; there a device file does, by its memory levels",
+    "scheduling-policy": "it is a system file, which goes with --system; give a network file",
+}
+"""What other files of ASTRA-sim are, by a field."""
 
 
 def is_network(data: object) -> bool:
-    """Tell whether a document is a network file, of the first release or a later one."""
-    return isinstance(data, dict) and ("npus_count" in data or data.keys() >= _OLDER)
+    """Tell whether a document is a network file, of the first releases or a later one.
+
+    Other files of ASTRA-sim are taken for one, too: `read_network` says what they are.
+    """
+    return isinstance(data, dict) and (
+        "npus_count" in data or _is_older(data) or bool(data.keys() & _OTHERS.keys())
+    )
+
+
+def _is_older(data: dict[str, Any]) -> bool:
+    return any(data.keys() >= fields for fields in _OLDER)
 
 
 def _newer(document: Document) -> dict[str, Any]:
-    """Return a network of the first release in the fields of later ones.
+    """Return a network of the first releases in the fields of later ones.
 
     It gives the links of an NPU in each dimension; those of a ring are one each way, of a complete
-    graph one to each other, and more are parallel ones.
+    graph one to each other, and more are parallel ones. The first of them has the dimensions in its
+    name: ``Ring_AllToAll_Switch``, ``Torus2D``.
     """
     data = document.data
-    names = {"AllToAll": "FullyConnected"}
-    topology = [names.get(str(name), name) for name in data["topologies-per-dim"]]
-    found = {new: list(data.get(old, ())) for new, old in _OF_OLDER.items()}
-    links = data.get("links-count", [])
+    if "units-count" not in data:
+        raise document.error(
+            "the shape is not in the file: units-count, the NPUs of each dimension, is missing",
+        )
+    if "topologies-per-dim" in data:
+        names, field = data["topologies-per-dim"], "topologies-per-dim"
+    else:
+        name, field = str(data["topology-name"]), "topology-name"
+        torus = _TORUS.fullmatch(name.lower())
+        names = ["Ring"] * int(torus[1]) if torus else name.split("_")
+    found = {new: _listed(document, old) for new, old in _OF_OLDER.items()}
+    topology = []
+    for name in names if isinstance(names, list) else [names]:
+        block = _BLOCKS.get(str(name).lower())
+        if block is None:
+            raise document.error(
+                f"no dimension is called {name!r}{nearest(str(name), _BLOCKS)} (known: Ring,"
+                " Switch, FullyConnected, AllToAll; in a name with _ between them, or Torus2D)",
+                (field,),
+            )
+        topology.append(block)
+    links = _listed(document, "links-count") if "links-count" in data else []
     rates = found["bandwidth"]
     for d, (name, n, count, rate) in enumerate(
         zip(topology, found["npus_count"], links, rates, strict=False)
@@ -73,6 +116,14 @@ def _newer(document: Document) -> dict[str, Any]:
     return {"topology": topology, **found}
 
 
+def _listed(document: Document, name: str) -> list[Any]:
+    values = document.data.get(name, [])
+    if not isinstance(values, list):
+        raise document.error(f"expected a list, one number a dimension; found {values!r:.40}",
+                             (name,))  # fmt: skip
+    return list(values)
+
+
 def read_network(path: str | Path) -> Topology:
     """Read an ASTRA-sim network file: a product of rings, switches and complete graphs.
 
@@ -82,8 +133,14 @@ def read_network(path: str | Path) -> Topology:
         With file, line and field of the first mistake.
     """
     document = read_yaml(path)
-    if isinstance(document.data, dict) and document.data.keys() >= _OLDER:
-        document = replace(document, data=_newer(document))
+    if isinstance(document.data, dict):
+        other = next((name for name in _OTHERS if name in document.data), None)
+        if other is not None and "npus_count" not in document.data:
+            raise document.error(
+                f"this file of ASTRA-sim is no network: {_OTHERS[other]}", (other,)
+            )
+        if _is_older(document.data):
+            document = replace(document, data=_newer(document))
     network = validate(document, _Network)
     blocks = [
         (block, n, LinkKind(f"dim{d}", bandwidth * GIB, latency * 1e-9, energy_j_per_byte=0.0))
@@ -97,6 +154,8 @@ def read_network(path: str | Path) -> Topology:
 
 MOST = 1e9
 """Largest number of a system file."""
+_OPS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+_CUSTOM = re.compile(r"(?P<op>.+)-implementation-.+")
 _NAMES = {
     "ring": "ring",
     "oneRing": "ring",
@@ -117,14 +176,31 @@ def read_system(path: str | Path) -> AstraSimSystem:
         If it is not JSON, a field is missing or impossible, or an algorithm is unknown.
     """
     file = str(path)
-    data = read_json(read_text(path).encode(), file)
+    text = read_text(path)
+    if text.lstrip().startswith("scheduling-policy:"):
+        raise ConfigError(
+            "a system file of the first release, as text: its reductions are timed by the network"
+            " file; allowed: the JSON of later releases, with local-mem-bw",
+            file=file,
+            line=1,
+        )
+    data = read_json(text.encode(), file)
     if not isinstance(data, dict):
         raise ConfigError(
             f"a system file is one object in braces; found {type(data).__name__}", file=file
         )
+    for name in data:
+        match = _CUSTOM.fullmatch(name)
+        if match is not None and match["op"] in _OPS:
+            raise ConfigError(
+                "a collective of its own, as Chakra traces, is not read here: without --compat,"
+                " --algorithm PREFIX.0.et plays one",
+                file=file,
+                field=name,
+            )
     found = {
         op: _algorithms(file, f"{op}-implementation", data[f"{op}-implementation"])
-        for op in ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
+        for op in _OPS
         if f"{op}-implementation" in data
     }
     if "local-mem-bw" not in data:

@@ -93,6 +93,7 @@ class NetworkGraph:
                 "no devices (GPUs or XPUs) are in it: nothing can be trained on it, or sent",
                 file=self.file,
             )
+        self._leave_out_dead_ends()
         assumed = list(self.notes)
         nodes = [self.drawing.node_of[vertex] for vertex in self.devices]
         kinds = {name: self._kind(name, device, assumed) for name in self._links()}
@@ -123,6 +124,20 @@ class NetworkGraph:
             ),
         )
         return through if reached_from(through, found.devices[0]) else found
+
+    def _leave_out_dead_ends(self) -> None:
+        """Take away links without a bandwidth to what no message passes, such as memory."""
+        degree = Counter(end for a, b, _ in self.edges for end in {a, b})
+        kinds = self.drawing.kinds
+        names = set()
+        for a, b, name in list(self.edges):
+            ends = (kinds[end] == "switch" and degree[end] == 1 for end in (a, b))
+            if self.rates.get(name, LinkRate()).bandwidth_bytes_per_s is None and any(ends):
+                del self.edges[a, b, name]
+                names.add(name)
+        if names:
+            listed = ", ".join(sorted(map(repr, names)))
+            self.notes.append(f"links {listed} to what no message passes are left out")
 
     def _links(self) -> Sequence[str]:
         return list(dict.fromkeys(name for _, _, name in self.edges))

@@ -1,8 +1,9 @@
 """Resolve a network or cluster from inline text, a file, or a catalogue name.
 
-Files are those of kind topology, of ASTRA-sim, InfraGraph documents and topology dumps of NCCL. A
-network becomes a cluster, on which steps are simulated, by the device that is put on it:
-``Ring(16, 50 GB/s, 500 ns) @ h100-sxm5-80gb``, a field of the file, or an override `device`.
+Files are those of kind topology, of ASTRA-sim and its ns-3 backend, InfraGraph documents and
+topology dumps of NCCL. A network becomes a cluster, on which steps are simulated, by the device
+that is put on it: ``Ring(16, 50 GB/s, 500 ns) @ h100-sxm5-80gb``, a field of the file, or an
+override `device`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ridgeline.network.inline import from_text, is_inline
 from ridgeline.network.topology import DEVICE, Topology
 
 _YAML = (".yaml", ".yml")
+_FORMATS = {".xml": "nccl", ".txt": "ns3"}
 _MACHINE = ("device", "node", "device_speed_std", "software", "faults")
 """Fields of the cluster that a network becomes; others are those of its file."""
 
@@ -146,12 +148,15 @@ def _format(where: str) -> str | None:
     """Return the format of a network's file; None if it is none."""
     path = Path(where)
     try:
-        if path.suffix not in {*_YAML, ".json", ".xml"} or not path.is_file():
+        if path.suffix not in {*_YAML, ".json", *_FORMATS} or not path.is_file():
             return None
     except OSError:
         return None
-    if path.suffix == ".xml":
-        return "nccl"
+    if path.suffix in _FORMATS:
+        from ridgeline.network.ns3_topology import is_ns3_topology
+
+        is_one = path.suffix == ".xml" or is_ns3_topology(path)
+        return _FORMATS[path.suffix] if is_one else None
     data = read_yaml(where).data
     from ridgeline.network.astrasim_files import is_network
     from ridgeline.network.infragraph import is_infragraph
@@ -190,6 +195,10 @@ def _read(where: str, device: str, fields: str, state: tuple[int, int]) -> Topol
             from ridgeline.network.astrasim_files import read_network
 
             return _as_it_is(read_network(where), where, overrides)
+        case "ns3":
+            from ridgeline.network.ns3_topology import read_ns3_topology
+
+            return _as_it_is(read_ns3_topology(where).drawn(device), where, overrides)
         case "nccl":
             from ridgeline.network.nccl_topology import read_nccl_topology
 

@@ -99,6 +99,8 @@ def configuration(tmp_path: Path, **fields: str) -> Path:
             b"\xef\xbb\xbfLayer,M,N,K\r\n1,2048,4096,32\r\n2,32,64,128",
             [(2048, 4096, 32), (32, 64, 128)],
         ),
+        # A column that no layer has a value in
+        ("Layer,M,N,K,FFN_up,\nFFN_up,1378,18944,3584,", [(1378, 18944, 3584)]),
         # Not a depthwise layer without DP in its name; one product of a channel with it
         (
             CONV + "Depthwise, 8, 8, 3, 3, 16, 1, 1,\nDP1, 8, 8, 3, 3, 16, 1, 1,\n",
@@ -193,6 +195,17 @@ def test_configuration_of_version_1(tmp_path: Path) -> None:
     found = read_config(file)
     assert (found.run_name, found.ifmap_kb, found.filter_kb) == ("GoogleTPU_os", 8192, None)
     assert (found.bandwidth_mode, found.seed) == ("CALC", 40)
+
+
+def test_keys_of_other_versions_are_noted(tmp_path: Path) -> None:
+    file = configuration(tmp_path)
+    text = file.read_text("utf-8").replace("SparsitySupport", "SparseAcc : ampere\nSparsitySupport")
+    file.write_text(f"{text}\n[gpu]\nTensorCores: 32\n", "utf-8")
+    notes = read_config(file).notes
+    assert [note.split(": ")[1:3] for note in notes] == [
+        ["SparseAcc", "ampere"],
+        ["TensorCores", "32"],
+    ]
 
 
 @pytest.mark.parametrize(

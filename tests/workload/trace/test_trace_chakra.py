@@ -201,20 +201,58 @@ def test_noise_is_an_error_or_a_trace_and_nothing_else(tmp_path_factory, noise, 
     [
         ([node(1, 4)[:-2]], "byte 8: "),
         ([node(1, 99)], "type 99"),
-        ([node(1, 4, (7,))], "waits for node 7, which does not exist"),
         ([node(1, 4), node(1, 4)], "same id"),
         ([node(1, 7, comm_size=8)], "comm_type is missing"),
-        ([node(1, 7, comm_type=0)], "how many bytes"),
+        ([node(1, 7, comm_type=0)], "comm_size, the bytes that it moves, is missing"),
+        ([node(1, 6, comm_size=8)], "node 1: comm_src, the rank of the other side, is missing"),
         ([node(1, 7, comm_type=77, comm_size=8)], "comm_type 77"),
         ([node(1, 7, comm_type=0, comm_size=8, pg_name="mine")], "names the group 'mine'"),
-        ([node(1, 5, comm_size=8, comm_dst=5)], "peer is 5"),
-        ([node(1, 4, num_ops=-5)], "flops is -5"),
+        ([node(1, 5, comm_size=8, comm_dst=5)], r"comm_dst, .* is 5 \(ranks: the only"),
+        ([node(1, 4, num_ops=-5)], "node 1: num_ops is -5, allowed is 0 or more"),
+        ([node(1, 11)], r"type 11 is not known \(known: 0 to 10\)"),
         ([node(1, 4, ridgeline_format="fp3")], "fp3"),
     ],
 )
-def test_a_mistake_is_named_with_file_andnode(tmp_path, nodes, message):
-    with pytest.raises(rl.RidgelineError, match=message):
-        rl.load_model(_file(tmp_path, *nodes))
+def test_a_mistake_is_named_with_file_and_node(tmp_path, nodes, message):
+    path = _file(tmp_path, *nodes)
+    with pytest.raises(rl.ConfigError, match=message) as error:
+        rl.load_model(path)
+    assert str(error.value).startswith(str(path))
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=30, deadline=None)
+def test_what_waits_for_a_removed_node_waits_for_the_others(tmp_path_factory, seed):
+    r = np.random.default_rng(seed)
+    ids = r.choice(200, 20, replace=False)
+    waits = {int(i): [int(j) for j in ids[:place] if r.random() < 0.3]
+             for place, i in enumerate(ids)}  # fmt: skip
+    kept = [i for i in waits if r.random() < 0.7] or [int(ids[0])]
+    nodes = [node(i, int(r.choice((0, 1, 4))), waits[i], num_ops=1) for i in kept]
+    execution = chakra.load(_file(tmp_path_factory.mktemp("et"), *nodes))
+    removed = sum(dep not in kept for i in kept for dep in waits[i])
+    for task, i in enumerate(kept):
+        deps = execution.dep_index[execution.dep_ptr[task] : execution.dep_ptr[task + 1]]
+        assert execution.id[deps].tolist() == [dep for dep in waits[i] if dep in kept]
+    said = [note for note in execution.notes if "not in the trace" in note]
+    assert [note.split()[0] for note in said] == ([str(removed)] if removed else [])
+
+
+def test_nodes_without_a_type_take_no_time(tmp_path):
+    work = node(2, 4, (1,), num_ops=10**12)
+    with_one = chakra.load(_file(tmp_path, node(1, 0), work))
+    assert with_one.kind.tolist() == [TaskKind.MARK, TaskKind.COMPUTE]
+    assert with_one.notes == ("1 nodes of type 0 (INVALID_NODE) take no time",)
+    alone = chakra.load(_file(tmp_path, node(2, 4, num_ops=10**12)))
+    times = [rl.simulate(one, "dgx1-v100").step_time_s for one in (with_one, alone)]
+    assert times[0] == times[1] > 0
+
+
+def test_the_trace_of_a_host_alone_is_refused_with_what_to_do(tmp_path):
+    path = tmp_path / "host.json"
+    path.write_text('{"schema": "1.0.2-chakra.0.0.4", "version": 1, "nodes": [{"ctrl_deps": 1}]}')
+    with pytest.raises(rl.ConfigError, match=r"host\.json:1: .*chakra_trace_link"):
+        rl.load_model(path)
 
 
 def test_a_missing_rank_is_named(tmp_path):

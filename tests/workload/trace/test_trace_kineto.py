@@ -84,6 +84,138 @@ def test_collectives_of_several_ranks_meet(tmp_path):
     assert result.step_time_s == pytest.approx(one.step_time_s, rel=1e-9)  # equal ranks
 
 
+def nested(r, start, end, depth=0):
+    """Ops of one thread, one within another, some of them touching."""
+    ops, now = [], start
+    while now < end and len(ops) < 12:
+        first = now + r.choice((0, r.uniform(0, 5)))
+        last = min(end, first + r.uniform(1, 40))
+        if first >= last:
+            break
+        ops.append((f"op{depth}.{len(ops)}", first, last))
+        if depth < 3 and r.random() < 0.6:
+            ops += nested(r, first, last, depth + 1)
+        now = last
+    return ops
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=20, deadline=None)
+def test_a_run_without_a_device_is_what_its_threads_did(tmp_path_factory, seed):
+    r = random.Random(seed)
+    threads = {tid: nested(r, r.uniform(0, 50), 200) for tid in (11, 12)}
+    events = [{"ph": "X", "cat": "cpu_op", "name": name, "pid": 1, "tid": tid, "ts": start,
+               "dur": end - start, "args": {}}
+              for tid, ops in threads.items() for name, start, end in ops]  # fmt: skip
+    r.shuffle(events)
+    path = tmp_path_factory.mktemp("kineto") / "cpu.json"
+    path.write_text(json.dumps({"traceEvents": events}))
+    execution = rl.load_model(path)
+    assert "there are no kernels" in execution.notes[1]
+    timeline = rl.simulate(execution, "dgx-a100").details.timeline
+    origin = min(start for ops in threads.values() for _, start, _ in ops)
+    names = np.array(execution.label_names)[execution.label]
+    streams = np.array(execution.stream_names)[execution.stream]
+    for tid, ops in threads.items():
+        for _, start, end in ops:  # at every moment the innermost op
+            moments = np.linspace(start, end, 7)[1:-1]
+            inner = [max((o for o in ops if o[1] <= t < o[2]), key=lambda o: (o[1], -o[2]))
+                     for t in moments]  # fmt: skip
+            of = streams == f"thread {tid}"
+            for moment, op in zip(moments - origin, inner, strict=True):
+                at = of & (timeline.start_s <= moment * 1e-6) & (moment * 1e-6 < timeline.end_s)
+                same = {name for name, *span in ops if span == [*op[1:]]}
+                assert len(names[at]) == 1
+                assert set(names[at]) <= same
+        busy = sum(timeline.end_s[of] - timeline.start_s[of]) * 1e6
+        covered = np.zeros(20_000, bool)
+        for _, start, end in ops:
+            covered[round(start * 100) : round(end * 100)] = True
+        assert busy == pytest.approx(covered.sum() / 100, abs=0.02 * (2 * len(ops) + 1))
+
+
+def kernel(correlation, start, **args):
+    return {"ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": start, "dur": 5.0,
+            "args": {"correlation": correlation} | args}  # fmt: skip
+
+
+def reduced(ranks, size):
+    return kernel(1, 10.0, stream=20) | {
+        "name": "ncclDevKernel_AllReduce",
+        "args": {"stream": 20, "Collective name": "allreduce", "In msg nelems": 8,
+                 "Out msg nelems": 8, "dtype": "Float", "Group size": size,
+                 "Process Group Ranks": ranks},
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("ranks", "size", "members"),
+    [
+        ("[5, 13, 21, ..., 125]", 16, list(range(5, 128, 8))),
+        ("[5, 13, 21, ...]", 16, list(range(5, 128, 8))),
+        ("[0, 1, 2, ..., 127]", 128, list(range(128))),
+        ("[5, 13, 21, ..., 126]", 16, None),  # no equal steps
+        ("[5, 13, 22, ..., 125]", 16, None),
+        ("[5, ..., 125]", 16, None),
+        ("[5, 13, 21, ..., 125]", 17, None),
+        ("[5, 13", 16, None),
+    ],
+)
+def test_groups_of_one_rank_of_many_are_filled_in(tmp_path, ranks, size, members):
+    trace = {"distributedInfo": {"rank": 5, "world_size": 128},
+             "traceEvents": [kernel(1, 1.0, stream=7), reduced(ranks, size)]}  # fmt: skip
+    (tmp_path / "rank5.json").write_text(json.dumps(trace))
+    execution = kineto.load(tmp_path / "rank5.json")
+    tasks = np.flatnonzero(execution.kind == TaskKind.COLLECTIVE)
+    if members is None:
+        assert not len(tasks)
+        assert any("without a described group" in note for note in execution.notes)
+    else:
+        assert execution.members(int(execution.group[tasks[0]])).tolist() == members
+
+
+@pytest.mark.parametrize(
+    ("info", "ranks", "world"),
+    [
+        ({"rank": 34}, "", 35),  # older files have no world_size
+        (None, "[0, 1, 2, 3]", 4),
+        ({"rank": 1}, "[1, 9]", 10),
+        ({"rank": 1, "world_size": 16}, "[1, 9]", 16),
+    ],
+)
+def test_the_number_of_ranks_follows_from_what_is_stated(tmp_path, info, ranks, world):
+    trace = {"traceEvents": [kernel(1, 1.0, stream=7), *([reduced(ranks, 2)] if ranks else [])]}
+    if info is not None:
+        trace["distributedInfo"] = info
+    (tmp_path / "a.json").write_text(json.dumps(trace))
+    assert kineto.load(tmp_path / "a.json").world == world
+
+
+def test_a_group_beyond_the_stated_ranks_is_an_error_with_file_and_field(tmp_path):
+    trace = {"distributedInfo": {"rank": 0, "world_size": 4},
+             "traceEvents": [reduced("[0, 9]", 2)]}  # fmt: skip
+    (tmp_path / "a.json").write_text(json.dumps(trace))
+    with pytest.raises(rl.ConfigError, match=r"a\.json: distributedInfo\.world_size: 4, but .* 9"):
+        kineto.load(tmp_path / "a.json")
+
+
+def test_devices_of_every_kind_and_several_of_them(tmp_path):
+    """MTIA's events have no stream, but stand in its place; a stream is one of its device."""
+    launch = {"ph": "X", "cat": "mtia_runtime", "ts": 0.0, "dur": 1.0, "args": {"correlation": 1},
+              "name": "runFunction - job_prep_and_submit_for_execution"}  # fmt: skip
+    events = [launch, kernel(1, 4.0), kernel(2, 12.0) | {"cat": "mtia_ccp_events", "tid": 8}]
+    unfinished = {key: value for key, value in kernel(3, 30.0).items() if key != "dur"}
+    (tmp_path / "mtia.json").write_text(json.dumps({"traceEvents": [*events, unfinished]}))
+    execution = kineto.load(tmp_path / "mtia.json")
+    assert {"stream 7", "stream 8", "host"} <= set(execution.stream_names)
+    assert "1 kernels that did not end while recording are left out" in execution.notes
+    both = [kernel(1, 4.0, device=0, stream=7), kernel(2, 6.0, device=1, stream=7)]
+    (tmp_path / "both.json").write_text(json.dumps({"traceEvents": both}))
+    execution = kineto.load(tmp_path / "both.json")
+    assert {"device 0 stream 7", "device 1 stream 7"} <= set(execution.stream_names)
+    assert rl.simulate(execution, "dgx-a100").step_time_s == pytest.approx(7e-6)
+
+
 def test_kernels_without_work_cannot_be_priced(tmp_path):
     (tmp_path / "a.json").write_text(json.dumps(measured(1)))
     with pytest.raises(rl.RidgelineError, match="state neither arithmetic nor traffic"):
@@ -93,7 +225,12 @@ def test_kernels_without_work_cannot_be_priced(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"traceEvents": []}', "no kernels"),
+        ('{"traceEvents": []}', "no kernels and no ops of the host among 0 events"),
+        ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "aten::mm", "ts": 1, "dur": 9},'
+         ' {"ph": "X", "cat": "cuda_runtime", "name": "cudaLaunchKernel", "ts": 2, "dur": 1}]}',
+         "1 calls of a device and no kernel are among its 2 events"),
+        ('{"traceEvents": [{"ph": "X", "cat": "cpu_op", "name": "a", "ts": 1, "dur": -1}]}',
+         "its time"),
         ('{"traceEvents": [{"ph": "X", "cat": "kernel"}]}', "lacks or misstates"),
         ('{"traceEvents": [{"ph": "X", "cat": "kernel", "name": "k", "ts": 1, "dur": -1,'
          ' "args": {"stream": 7}}]}', "its time"),

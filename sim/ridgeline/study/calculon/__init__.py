@@ -7,12 +7,13 @@ overridden like any other.
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from ridgeline.config import Document, load, read_yaml, validate
+from ridgeline.config import Document, read_yaml, validate
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.load import load_cluster
 from ridgeline.parallel.plan.stack_choice import BOUND
@@ -26,7 +27,13 @@ from ridgeline.study.calculon.machine import (
     machine_remarks,
     node_fields,
 )
-from ridgeline.study.calculon.schema import CalculonApplication, CalculonExecution, CalculonSystem
+from ridgeline.study.calculon.origins import Origins
+from ridgeline.study.calculon.schema import (
+    UNNAMED,
+    CalculonApplication,
+    CalculonExecution,
+    CalculonSystem,
+)
 from ridgeline.study.calculon.workload import (
     model_fields,
     plan_fields,
@@ -55,6 +62,8 @@ class Imported:
         Of the software stack, by path.
     remarks
         What is read otherwise than Calculon means it, or not used, each with the field's name.
+    origins
+        The files themselves, so that a later mistake is one of theirs.
     """
 
     files: dict[str, dict[str, Any]]
@@ -62,6 +71,7 @@ class Imported:
     plan: dict[str, Any]
     settings: dict[str, Any]
     remarks: tuple[str, ...]
+    origins: Origins = field(compare=False, repr=False)
 
     @property
     def machine(self) -> str:
@@ -100,17 +110,26 @@ class Imported:
         )
 
     def simulate(self, software: str = "") -> Result:
-        """Simulate the step under a stack, by default `ideal` with attention op by op."""
+        """Simulate the step under a stack, by default `ideal` with attention op by op.
+
+        Raises
+        ------
+        ConfigError
+            With the field of Calculon's file that does not suit the others.
+        """
         with TemporaryDirectory(prefix="ridgeline-") as folder:
             self.write(folder)
             home = Path(folder)
-            return Point(
-                str(home / self.model),
-                str(home / self.machine),
-                self.plan,
-                self.overrides(software),
-                software or BOUND,
-            ).simulate()
+            try:
+                return Point(
+                    str(home / self.model),
+                    str(home / self.machine),
+                    self.plan,
+                    self.overrides(software),
+                    software or BOUND,
+                ).simulate()
+            except ConfigError as error:
+                raise self.origins.of(error, home) from error
 
 
 def read_calculon(
@@ -132,13 +151,14 @@ def read_calculon(
         With file, line and field of the first mistake; also of an unknown field, a number format
         that the machine has no rate for, or a plan that cannot be.
     """
-    app, sys = load(application, CalculonApplication), load(system, CalculonSystem)
-    document = read_yaml(execution)
-    exe = validate(document, CalculonExecution)
+    origins = Origins(read_yaml(application), read_yaml(execution), read_yaml(system))
+    app = validate(origins.application, CalculonApplication)
+    sys = validate(origins.system, CalculonSystem)
+    exe = validate(origins.execution, CalculonExecution)
     other = load_cluster(like)
     name, file = Path(system).stem, Path(system).name
     check_like(sys, other)
-    _check_run(exe, sys, document)
+    _check_run(exe, sys, origins.execution)
     machine = {
         "device.yaml": device_fields(sys, name, file, other),
         "node.yaml": node_fields(sys, name, file, other, offloads=exe.activations_offload),
@@ -150,7 +170,7 @@ def read_calculon(
     try:
         make_plan(plan)
     except ConfigError as error:
-        raise ConfigError(error.message, file=str(execution)) from error
+        raise origins.of(error, Path()) from error
     return Imported(
         files={
             model: model_fields(app, exe, title, Path(application).name),
@@ -160,11 +180,28 @@ def read_calculon(
         plan=plan,
         settings=software_settings(exe),
         remarks=(
+            *_filled_in(origins),
             *workload_remarks(exe, sys),
             *machine_remarks(sys),
             f"energy, idle power: not in Calculon's files; they are those of {like}",
         ),
+        origins=origins,
     )
+
+
+def _filled_in(origins: Origins) -> Iterator[str]:
+    """Say what files of the first versions do not state."""
+    stated = origins.application.data
+    if "feedforward" not in stated:
+        yield "feedforward: not stated; 4 x hidden, as in the version of the file"
+    if "attn_size" not in stated:
+        yield "attn_size: not stated; hidden / attn_heads, as in the version of the file"
+    for engine in ("matrix", "vector"):
+        if isinstance(origins.system.data[engine].get("gflops_efficiency"), list):
+            yield (
+                f"{engine}.gflops_efficiency: names no number format; read as that of"
+                f" {' and '.join(UNNAMED)}"
+            )
 
 
 def _check_run(execution: CalculonExecution, system: CalculonSystem, document: Document) -> None:
@@ -177,11 +214,11 @@ def _check_run(execution: CalculonExecution, system: CalculonSystem, document: D
                 f" {', '.join(rates)})",
                 ("datatype",),
             )
-    for field in ("tensor_par_net", "pipeline_par_net", "data_par_net"):
-        tier = getattr(execution, field)
+    for name in ("tensor_par_net", "pipeline_par_net", "data_par_net"):
+        tier = getattr(execution, name)
         if tier >= len(system.networks):
             raise document.error(
-                f"found {tier}; the system has networks 0 to {len(system.networks) - 1}", (field,)
+                f"found {tier}; the system has networks 0 to {len(system.networks) - 1}", (name,)
             )
     there = max(network.size for network in system.networks)
     if execution.num_procs > there:

@@ -58,7 +58,7 @@ def device_fields(system: CalculonSystem, name: str, file: str, like: Cluster) -
         "memory": {
             "mem1": {
                 "kind": "dram",
-                "capacity": _stated(f"{system.mem1.GiB!r} GiB"),
+                "capacity": _stated(f"{system.mem1.size_gib!r} GiB"),
                 "bandwidth": _stated(f"{system.mem1.GBps!r} GB/s"),
                 "achievable": _stated(
                     system.mem1.MB_efficiency[0][1], "of the largest accesses, for all"
@@ -107,7 +107,7 @@ def node_fields(
         "count": count,
         "energy_table": like.nodes.energy_table,
         "sources": {"calculon": f"Calculon system file {file}"},
-        "host": {"memory": _stated(f"{system.mem2.GiB!r} GiB", "mem2, of a processor")},
+        "host": {"memory": _stated(f"{system.mem2.size_gib!r} GiB", "mem2, of a processor")},
         "link_types": types,
         "components": components + [{"name": nic, "kind": "nic"} for nic in adapters],
         "links": links
@@ -136,6 +136,10 @@ def cluster_fields(system: CalculonSystem, name: str, file: str, like: Cluster) 
 
 def machine_remarks(system: CalculonSystem) -> Iterator[str]:
     """Say what of the file has no counterpart, field by field."""
+    for name in ("mem1", "mem2"):
+        memory = getattr(system, name)
+        if memory.unlimited:
+            yield f"{name}.GiB: {memory.GiB:g} is read as no limit; here it is 1 EiB"
     if len(system.mem1.MB_efficiency) > 1:
         yield (
             f"mem1.MB_efficiency: {system.mem1.MB_efficiency[0][1]:g}, that of the largest"

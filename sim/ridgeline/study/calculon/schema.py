@@ -1,8 +1,10 @@
 """What Calculon's three JSON files may hold: application, execution and system.
 
 The fields are those of Calculon as published (Isaev et al., SC 2023, calculon-ai/calculon), in all
-forms that its system files have had: an engine's rate and efficiencies by number format, or one
-rate with efficiencies by format; collective factors as ``[factor, offset]`` or as a number.
+forms that its files have had. Systems: an engine's rate and efficiencies by number format, one rate
+with efficiencies by format, or one of each for all formats; collective factors as
+``[factor, offset]`` or as a number. Applications: with a name, and without the sizes that a block
+of Megatron has (a feed-forward network of four times the width, heads that share it out).
 """
 
 from __future__ import annotations
@@ -13,27 +15,54 @@ from pydantic import Field, model_validator
 
 from ridgeline.config import FieldError, Strict
 
+DataType = Literal["float8", "float16", "bfloat16", "float32"]
 MAX_NODE = 1024
 """Devices that a node has at most."""
+NO_LIMIT_GIB = 2.0**30
+"""1 EiB: a system with a memory of as much or more has one without a limit."""
+UNNAMED: tuple[DataType, ...] = ("float16", "bfloat16")
+"""Formats of an engine whose file names none: those that Calculon's runs are in."""
 Count = Annotated[int, Field(ge=1, le=10**6)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Positive = Annotated[float, Field(gt=0)]
 NotNegative = Annotated[float, Field(ge=0)]
 Step = Annotated[tuple[NotNegative, Share], Field(strict=False)]
 Steps = Annotated[tuple[Step, ...], Field(strict=False, min_length=1)]
-DataType = Literal["float8", "float16", "bfloat16", "float32"]
 Factor = Annotated[tuple[Positive, float | None], Field(strict=False)]
 
 
 class CalculonApplication(Strict):
     """A decoder of equal blocks."""
 
+    name: str | None = None
     hidden: Count
     feedforward: Count
     seq_size: Count
     attn_heads: Count
     attn_size: Count
     num_blocks: Annotated[int, Field(ge=1, le=1000)]
+
+    @model_validator(mode="before")
+    @classmethod
+    def _sizes_of_a_block(cls, raw: Any) -> Any:
+        """Fill in what the first versions did not state."""
+        if not isinstance(raw, dict):
+            return raw
+        hidden, heads = raw.get("hidden"), raw.get("attn_heads")
+        first = {}
+        if type(hidden) is int:
+            first["feedforward"] = 4 * hidden
+            if type(heads) is int and heads > 0:
+                if hidden % heads and "attn_size" not in raw:
+                    raise FieldError(
+                        f"{heads} heads do not divide the width {hidden}; state attn_size",
+                        "attn_heads",
+                    )
+                first["attn_size"] = hidden // heads
+        if "num_layers" in raw and "num_blocks" not in raw:
+            first["num_blocks"] = raw["num_layers"]
+            raw = {name: value for name, value in raw.items() if name != "num_layers"}
+        return {**first, **raw}
 
 
 class CalculonExecution(Strict):
@@ -118,8 +147,13 @@ class CalculonProcessor(Strict):
         if unknown := sorted(set(raw) - known):
             raise FieldError(f"unknown field {unknown[0]!r}", unknown[0])
         steps = raw.get("gflops_efficiency")
+        if isinstance(steps, list):
+            steps = dict.fromkeys(UNNAMED, steps)
         if not isinstance(steps, dict):
-            raise FieldError("expected efficiencies by number format", "gflops_efficiency")
+            raise FieldError(
+                "expected rows of [size, efficiency], or such rows by number format",
+                "gflops_efficiency",
+            )
         return {
             format_: {"tflops": raw["tflops"], "gflops_efficiency": of}
             for format_, of in steps.items()
@@ -142,6 +176,16 @@ class CalculonMemory(Strict):
     GiB: Positive
     GBps: Positive
     MB_efficiency: Steps
+
+    @property
+    def unlimited(self) -> bool:
+        """Whether its size stands for no limit."""
+        return self.GiB >= NO_LIMIT_GIB
+
+    @property
+    def size_gib(self) -> float:
+        """Its size; of a memory without a limit the largest that a memory has here."""
+        return min(self.GiB, NO_LIMIT_GIB)
 
     @model_validator(mode="after")
     def _consistent(self) -> CalculonMemory:

@@ -32,6 +32,7 @@ STREAMS = ("compute", "host", "network", "send", "receive", "memory")
 VERSION = "0.0.4"
 
 _KINDS = {
+    0: TaskKind.MARK,
     1: TaskKind.MARK,
     2: TaskKind.MEMORY,
     3: TaskKind.MEMORY,
@@ -119,6 +120,9 @@ class Collector:
         self.group_sizes = np.array([world, *map(len, groups.values())])
         self.parts: dict[str, list[Any]] = {}
         self.n_tasks = 0
+        self.n_invalid = 0
+        self.n_removed = 0  # dependencies on nodes that are not there
+        self.first_removed = ""
 
     def add(self, raw: wire.Bytes, ends: Ints, files: Sequence[str]) -> None:
         """Add the traces of the next ranks."""
@@ -173,9 +177,20 @@ class Collector:
             group_names=tuple(self.groups),
             stream_names=tuple(self.streams),
             label_names=tuple(self.labels),
+            notes=tuple(self.notes()),
         )
         check_execution(execution)
         return execution
+
+    def notes(self) -> Iterator[str]:
+        """Say what was found that is no task."""
+        if self.n_invalid:
+            yield f"{self.n_invalid} nodes of type 0 (INVALID_NODE) take no time"
+        if self.n_removed:
+            yield (
+                f"{self.n_removed} dependencies are on nodes that are not in the trace and are left"
+                f" out, the first of {self.first_removed}"
+            )
 
 
 class _Portion:
@@ -204,6 +219,9 @@ class _Portion:
         stated = (nodes[wire.DURATION_US] != 0) | (kind == TaskKind.HOST)
         peer = np.where(kind == TaskKind.SEND, self.whole("comm_dst", -1), np.int32(-1))
         peer = np.where(kind == TaskKind.RECEIVE, self.whole("comm_src", -1), peer)
+        self.check_numbers(kind, peer, size)
+        dep_count, dep_index = self.deps()
+        self.to.n_invalid += int((nodes[wire.TYPE] == 0).sum())
         self.to.put(
             count=np.diff(self.read.file_ptr),
             id=nodes[wire.ID].copy(),
@@ -219,14 +237,34 @@ class _Portion:
             group=group,
             peer=peer,
             tag=np.where(p2p, self.whole("comm_tag", 0), np.int32(0)),
-            dep_count=np.diff(self.read.dep_ptr),
-            dep_index=self.deps(),
+            dep_count=dep_count,
+            dep_index=dep_index,
         )
 
     def fail(self, node: int, message: str) -> ConfigError:
         """Return an error that names the file and the node."""
         file = int(np.searchsorted(self.read.file_ptr, node, "right")) - 1
         return ConfigError(f"node {self.nodes[wire.ID, node]}: {message}", file=self.files[file])
+
+    def check_numbers(self, kind: Any, peer: Any, size: Any) -> None:
+        """Raise ConfigError unless every message and collective says what it needs."""
+        for name in ("num_ops", "tensor_size", "comm_size"):
+            values = self.number(name)
+            bad = np.flatnonzero((values < 0) | np.isinf(values))
+            if len(bad):
+                node = int(bad[0])
+                raise self.fail(node, f"{name} is {values[node]:g}, allowed is 0 or more")
+        p2p = (kind == TaskKind.SEND) | (kind == TaskKind.RECEIVE)
+        lonely = np.flatnonzero(p2p & ((peer < 0) | (peer >= self.to.world)))
+        if len(lonely):
+            node = int(lonely[0])
+            field = "comm_dst" if kind[node] == TaskKind.SEND else "comm_src"
+            found = "is missing" if peer[node] == -1 else f"is {peer[node]}"
+            ranks = "the only rank is 0" if self.to.world == 1 else f"0 to {self.to.world - 1}"
+            raise self.fail(node, f"{field}, the rank of the other side, {found} (ranks: {ranks})")
+        silent = np.flatnonzero((p2p | (kind == TaskKind.COLLECTIVE)) & np.isnan(size))
+        if len(silent):
+            raise self.fail(int(silent[0]), "comm_size, the bytes that it moves, is missing")
 
     def number(self, name: str) -> Any:
         """[N] A number of every node, NaN where there is none."""
@@ -249,12 +287,12 @@ class _Portion:
     def kinds(self) -> Any:
         """[N] What every node does."""
         types = self.nodes[wire.TYPE]
-        bad = (types < 1) | (types > max(_KINDS))
+        bad = (types < 0) | (types > max(_KINDS))
         if bad.any():
             node = int(np.argmax(bad))
             known = f"{min(_KINDS)} to {max(_KINDS)}"
             raise self.fail(node, f"type {types[node]} is not known (known: {known})")
-        kind = np.array([0, *_KINDS.values()], np.uint8)[types]
+        kind = np.array(list(_KINDS.values()), np.uint8)[types]
         of_host = self.number("is_cpu_op") > 0
         kind[of_host & (kind != TaskKind.MARK)] = TaskKind.HOST
         return kind
@@ -350,14 +388,20 @@ class _Portion:
             f" ({self.to.name}{chakra_files.GROUPS_SUFFIX}, or the option groups)",
         )
 
-    def deps(self) -> Indices:
-        """Turn the ids of predecessors into numbers of tasks."""
+    def deps(self) -> tuple[Ints, Indices]:
+        """[N] How many nodes each one waits for, and which: numbers of tasks in place of ids."""
         ids, file_ptr, deps = self.nodes[wire.ID], self.read.file_ptr, self.read.deps.copy()
         order, twin = chakra_ids.order_of(ids, file_ptr)
         if twin >= 0:
             raise self.fail(twin, "another node has the same id")
-        unknown = chakra_ids.find_ids(ids, file_ptr, order, self.read.dep_ptr, deps)
-        if unknown >= 0:
-            node = int(np.searchsorted(self.read.dep_ptr, unknown, "right")) - 1
-            raise self.fail(node, f"it waits for node {deps[unknown]}, which does not exist")
-        return (deps + self.to.n_tasks).astype(np.int32)
+        counts = np.diff(self.read.dep_ptr)
+        if chakra_ids.find_ids(ids, file_ptr, order, self.read.dep_ptr, deps):
+            gone = np.flatnonzero(deps < 0)
+            waiting = np.searchsorted(self.read.dep_ptr, gone, "right") - 1
+            if not self.to.n_removed:
+                example = self.fail(int(waiting[0]), f"waits for {self.read.deps[gone[0]]}")
+                self.to.first_removed = str(example)
+            self.to.n_removed += len(gone)
+            counts = counts - np.bincount(waiting, minlength=len(counts))
+            deps = deps[deps >= 0]
+        return counts, (deps + self.to.n_tasks).astype(np.int32)

@@ -24,10 +24,11 @@ def order_of(ids: Ints, file_ptr: Ints) -> tuple[Any, int]:
 
 @kernel
 def find_ids(ids: Ints, file_ptr: Ints, order: Ints, dep_ptr: Ints, deps: Ints) -> int:
-    """Replace the ids in `deps` by numbers of nodes; return the first id's place that is unknown.
+    """Replace the ids in `deps` by numbers of nodes, unknown ones by -1; return how many these are.
 
-    `order` sorts the ids within every file. Returns -1 if all are known.
+    `order` sorts the ids within every file.
     """
+    unknown = 0
     for file in range(len(file_ptr) - 1):
         low, high = file_ptr[file], file_ptr[file + 1]
         for dep in range(dep_ptr[low], dep_ptr[high]):
@@ -43,9 +44,11 @@ def find_ids(ids: Ints, file_ptr: Ints, order: Ints, dep_ptr: Ints, deps: Ints) 
                 else:
                     b = middle
             if a >= high or ids[order[a]] != wanted:
-                return dep
-            deps[dep] = order[a]
-    return -1
+                deps[dep] = -1
+                unknown += 1
+            else:
+                deps[dep] = order[a]
+    return unknown
 
 
 def distinct(values: Ints) -> tuple[Ints, Ints]:

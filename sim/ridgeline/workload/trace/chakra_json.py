@@ -88,6 +88,12 @@ def _nodes(stream: JsonStream) -> Iterator[Any]:
     while stream.peek() == "{":
         start: dict[str, Any] = {}
         for key in stream.object():
+            if key == "schema":
+                raise stream.fail(
+                    "this is the trace of a host by PyTorch's ExecutionTraceObserver, in which"
+                    " nothing runs on a device: link it with a profile (chakra_trace_link), convert"
+                    " it (chakra_converter) and give what is written, or give the profile"
+                )
             if key == "nodes" and stream.peek() == "[":
                 yield from stream.items()
                 start["version"] = ""

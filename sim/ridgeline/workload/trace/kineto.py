@@ -9,6 +9,9 @@ it waited for the device it waits for the same kernel again.
 
 NCCL kernels become collectives of their process group if the trace describes it (PyTorch 2.2 and
 later, ``Collective name`` ...); others are replayed as kernels, and a note counts them.
+
+A run without a device is its host: the innermost op of every thread, in the order of its thread,
+after the op of another thread that ended last before it.
 """
 
 from __future__ import annotations
@@ -23,7 +26,15 @@ import numpy as np
 from ridgeline.errors import ConfigError
 from ridgeline.workload.execution import COLLECTIVES, Execution, TaskKind, check_execution
 from ridgeline.workload.trace.chakra import Names
-from ridgeline.workload.trace.kineto_file import WAITS, DeviceActivity, Trace, ranks_of, read
+from ridgeline.workload.trace.kineto_file import (
+    HOST_OP,
+    WAITS,
+    DeviceActivity,
+    Stream,
+    Trace,
+    ranks_of,
+    read,
+)
 
 _OPS = {
     "allreduce": "all-reduce",
@@ -68,12 +79,32 @@ def load_ranks(paths: Iterable[str | Path]) -> Execution:
     return _Builder(traces).execution()
 
 
+def _world(trace: Trace) -> int:
+    """Return how many ranks the job of a trace has at least; all of them, if the file says."""
+    described = {
+        (ranks, args.get("Group size"))
+        for args in (kernel.args for kernel in trace.kernels)
+        if isinstance(ranks := args.get("Process Group Ranks"), str)
+    }
+    groups = [ranks_of(ranks, size) for ranks, size in described]
+    named = max((rank for ranks in (*groups, *trace.groups.values()) for rank in ranks), default=0)
+    if trace.world is None:
+        return max(named, trace.rank) + 1
+    if named >= trace.world:
+        raise ConfigError(
+            f"{trace.world}, but a process group has the rank {named}",
+            file=trace.file,
+            field="distributedInfo.world_size",
+        )
+    return trace.world
+
+
 class _Builder:
     """Collects the tasks of all ranks."""
 
     def __init__(self, traces: Sequence[Trace]) -> None:
         self.traces = traces
-        self.world = max(trace.world for trace in traces)
+        self.world = max(_world(trace) for trace in traces)
         self.labels, self.streams = Names(), Names()
         self.groups: dict[tuple[int, ...], int] = {}
         self.columns: dict[str, list[Any]] = {
@@ -84,6 +115,7 @@ class _Builder:
         self.deps: list[list[int]] = []
         self.ptr = [0]
         self.plain = 0  # NCCL kernels without a description
+        self.host_ops = 0  # pieces of ops of runs without a device
 
     def task(
         self,
@@ -108,15 +140,16 @@ class _Builder:
 
     def add(self, trace: Trace) -> None:
         """Add the tasks of one rank, host and kernels in the order in which they began."""
-        origin = min(kernel.start for kernel in trace.kernels)
+        activities = trace.kernels or trace.ops.activities()
+        origin = min(kernel.start for kernel in activities)
         origin = min([origin, *(start for start, *_ in trace.calls)])
-        launched = {kernel.correlation for kernel in trace.kernels}
+        launched = {kernel.correlation for kernel in activities}
         calls = sorted(
             (start - origin, end - origin, name, correlation)
             for start, end, name, correlation in trace.calls
             if correlation in launched or WAITS.fullmatch(name)
         )
-        kernels = sorted(trace.kernels, key=lambda k: (k.start, k.stream))
+        kernels = sorted(activities, key=lambda k: (k.start, k.stream))
         for kernel in kernels:
             kernel.start, kernel.end = kernel.start - origin, kernel.end - origin
         waits = sorted((at - origin, stream, on) for at, stream, on in trace.waits)
@@ -135,6 +168,13 @@ class _Builder:
             self.add(trace)
         c, n = self.columns, len(self.deps)
         notes = [f"measured by the PyTorch profiler; {len(self.traces)} of {self.world} ranks"]
+        if self.host_ops:
+            notes.append(
+                f"{self.host_ops} pieces of ops are work of the host, replayed as measured: there"
+                " are no kernels"
+            )
+        if unfinished := sum(trace.unfinished for trace in self.traces):
+            notes.append(f"{unfinished} kernels that did not end while recording are left out")
         if self.plain:
             notes.append(
                 f"{self.plain} communication kernels without a described group are replayed as"
@@ -180,15 +220,16 @@ class _Rank:
         trace: Trace,
         kernels: Sequence[DeviceActivity],
         calls: Sequence[tuple[float, float, str, int]],
-        waits: Sequence[tuple[float, int, int]],
+        waits: Sequence[tuple[float, Stream, Stream]],
     ) -> None:
         self.to, self.trace, self.kernels, self.calls = to, trace, kernels, calls
         self.waits = list(waits)
+        self.devices = len({kernel.stream[0] for kernel in kernels})
         self.host, self.host_time = -1, 0.0  # last task of the host, and when it ended
         self.launch: dict[int, tuple[int, float]] = {}  # correlation -> host task, its end
-        self.last: dict[int, tuple[int, float]] = {}  # stream -> last kernel, its end
+        self.last: dict[Stream, tuple[int, float]] = {}  # stream -> last kernel, its end
         self.ended: list[tuple[float, int]] = []  # kernels by their end
-        self.awaited: dict[int, set[int]] = {}  # stream -> kernels it was told to wait for
+        self.awaited: dict[Stream, set[int]] = {}  # stream -> kernels it was told to wait for
 
     def add(self) -> None:
         """Add everything in the order of its beginning."""
@@ -237,6 +278,11 @@ class _Rank:
         c = self.to.columns
         return float(c["start_s"][task] + c["duration_s"][task]) * 1e6
 
+    def _stream(self, kernel: DeviceActivity) -> str:
+        """Name a queue, with its device where there are several."""
+        device, stream = kernel.stream
+        return stream if self.devices == 1 else f"device {device} {stream}"
+
     def _kernel(self, kernel: DeviceActivity) -> None:
         deps = set(self.awaited.pop(kernel.stream, ()))
         ready = [0.0]
@@ -258,7 +304,7 @@ class _Rank:
             deps.add(max(others)[1])
         begin = max((self._end(dep) for dep in deps), default=0.0)
         if kernel.start - begin > 1e-3:
-            stream = f"delay of stream {kernel.stream}"
+            stream = f"delay of {self._stream(kernel)}"
             deps = {self.to.task(TaskKind.HOST, stream, "delay", (begin, kernel.start), deps)}
         number = self._described(kernel, deps)
         self.last[kernel.stream] = (number, kernel.end)
@@ -269,7 +315,10 @@ class _Rank:
     def _described(self, kernel: DeviceActivity, deps: Iterable[int]) -> int:
         """Add a kernel as what it is."""
         args, to = kernel.args, self.to
-        stream, times = f"stream {kernel.stream}", (kernel.start, kernel.end)
+        stream, times = self._stream(kernel), (kernel.start, kernel.end)
+        if kernel.category == HOST_OP:
+            to.host_ops += 1
+            return to.task(TaskKind.HOST, stream, kernel.name, times, deps)
         if kernel.category == "gpu_memcpy":
             size = float(args.get("bytes", np.nan))
             across = "DtoD" not in kernel.name
@@ -277,10 +326,11 @@ class _Rank:
             return to.task(kind, stream, kernel.name, times, deps, size if across else 2 * size)
         name = str(args.get("Collective name", "")).lower()
         if name or "nccl" in kernel.name.lower():
-            ranks = ranks_of(args.get("Process Group Ranks")) or self.trace.groups.get(
+            of_group = args.get("Group size")
+            ranks = ranks_of(args.get("Process Group Ranks"), of_group) or self.trace.groups.get(
                 str(args.get("Process Group Name")), ()
             )
-            if not ranks and args.get("Group size") == to.world:
+            if not ranks and of_group == to.world:
                 ranks = tuple(range(to.world))
             moved = self._size(name, args)
             if name in _OPS and self.trace.rank in ranks and moved is not None:

@@ -72,7 +72,7 @@ def read_layers(path: str | Path) -> tuple[TopologyLine, ...]:
     if not rows:
         raise ConfigError("the file is empty", file=file, line=1)
     line, header = rows[0]
-    columns = _columns(header, file, line)
+    columns = _columns(_filled(header, rows[1:]), file, line)
     return tuple(
         _layer(cells, columns, file, line)
         for line, cells in rows[1:]
@@ -93,6 +93,12 @@ def _rows(text: str) -> list[tuple[int, list[str]]]:
         if cells:
             rows.append((number, cells))
     return rows
+
+
+def _filled(header: list[str], rows: list[tuple[int, list[str]]]) -> list[str]:
+    """Return a header without its last columns that no layer has a value in."""
+    most = max((len(cells) for _, cells in rows), default=len(header))
+    return header[: max(most, 1 + len(_GEMM if header[1:2] in (["M"], ["m"]) else _CONV))]
 
 
 def _columns(header: list[str], file: str, line: int) -> list[str]:
