@@ -7,7 +7,7 @@
 Each case takes a file that can be read, spoils it by one to four edits (of bytes, lines, numbers,
 words, or of the tree of a JSON file), and reads it in this process. It fails if anything but a
 `RidgelineError` is raised, if the message has several lines, control characters or no file, if it
-takes longer than `LIMIT_S`, or more than `LIMIT_BYTES` of address space. The same seed draws the
+takes longer than `LIMIT_S`, or `LIMIT_BYTES` more of address space. The same seed draws the
 same cases.
 """
 
@@ -29,6 +29,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,12 +41,12 @@ from ridgeline.network.collective_files import read_collective
 from ridgeline.network.collectives import collective_files
 from ridgeline.network.resolve import load_cluster
 from ridgeline.network.tuner import read_tuner
+from ridgeline.parallel.plan.text import make_plan, plan_fields
 from ridgeline.study.calculon import read_calculon
 from ridgeline.study.calibrate.kernel_tables import read_kernels
-from ridgeline.study.import_rows import imported
+from ridgeline.study.import_rows import import_table
 from ridgeline.study.import_rows.nccl_tests import read_nccl_tests
 from ridgeline.study.launch import read_launch
-from ridgeline.study.validate.rows import read_rows
 from ridgeline.workload.files import load_model, load_network
 from ridgeline.workload.model import Model
 from ridgeline.workload.trace.native import model_document, to_text
@@ -53,8 +54,8 @@ from ridgeline.workload.trace.native import model_document, to_text
 ROOT = Path(__file__).resolve().parents[1]
 SEEDS = Path(__file__).parent / "data" / "fuzz"
 LIMIT_S = 10
-LIMIT_BYTES = 8 << 30
-"""Address space, of which compiled code and thread stacks take half."""
+LIMIT_BYTES = 1 << 30
+"""Address space beyond what is in use before a file is read."""
 MOST_LETTERS = 2000
 """Of a message: a reader names what it found, and does not repeat it."""
 
@@ -142,54 +143,96 @@ def readers(made: Path) -> dict[str, ReaderUnderTest]:
     fabrics = examples / "fabrics"
     designs = examples / "designs"
     launch = ROOT / "tests" / "data" / "launch"
-    return by_kind | {
-        "fabric": ReaderUnderTest(
-            lambda path: load_cluster(f"{path} @ h100-sxm5-80gb"),
-            tuple(sorted(fabrics.glob("*.*"))),
-        ),
-        "astrasim-network": ReaderUnderTest(
-            read_network, (examples / "astrasim" / "ring-of-switches.yml",)
-        ),
-        "astrasim-system": ReaderUnderTest(read_system, (examples / "astrasim" / "system.json",)),
-        "collective": ReaderUnderTest(
-            read_collective, (made / "ring.xml", made / "ring.0.et", *_seeds("collective*"))
-        ),
-        "tuner": ReaderUnderTest(read_tuner, _seeds("tuner*")),
-        "array-config": ReaderUnderTest(
-            lambda path: rl.load_device(str(path)), tuple((examples / "scalesim").glob("*.cfg"))
-        ),
-        "layer-table": ReaderUnderTest(_built, (examples / "scalesim" / "layers.csv",)),
-        "graph": ReaderUnderTest(_built, (made / "mlp.json",)),
-        "hugging-face": ReaderUnderTest(_built, _seeds("hugging-face*")),
-        "kineto": ReaderUnderTest(_built, _seeds("kineto*")),
-        "chakra": ReaderUnderTest(_built, (made / "ring.0.et",)),
-        "chakra-json": ReaderUnderTest(_built, _seeds("chakra*")),
-        "design": ReaderUnderTest(
-            lambda path: rl.import_design([path]),
-            tuple(sorted(path for path in designs.glob("*.yaml") if "zigzag" not in path.name)),
-        ),
-        "calculon-application": ReaderUnderTest(
-            _calculon(0), (examples / "calculon" / "gpt3-22b.json",)
-        ),
-        "calculon-execution": ReaderUnderTest(
-            _calculon(1), (examples / "calculon" / "tensor-8.json",)
-        ),
-        "calculon-system": ReaderUnderTest(_calculon(2), (examples / "calculon" / "a100.json",)),
-        "launch": ReaderUnderTest(read_launch, (examples / "train-gpt.sh",)).only(
-            [path for path in sorted(launch.iterdir()) if path.is_file()]  # some are several jobs
-        ),
-        "kernel-table": ReaderUnderTest(
-            lambda path: read_kernels(path, "a100-sxm4-80gb"), _seeds("products*")
-        ),
-        "rows": ReaderUnderTest(
-            lambda path: list(imported("llm", read_rows(path))), (examples / "measured.csv",)
-        ),
-        "nccl-tests": ReaderUnderTest(read_nccl_tests, _seeds("all_reduce*")),
-        "mapping": ReaderUnderTest(
-            named("kernels.mapping.mapping_file:load_mapping"),
-            tuple(sorted((examples / "mappings").glob("*.yaml"))),
-        ),
-    }
+    return (
+        by_kind
+        | {
+            "fabric": ReaderUnderTest(
+                lambda path: load_cluster(f"{path} @ h100-sxm5-80gb"),
+                tuple(sorted(fabrics.glob("*.*"))),
+            ),
+            "astrasim-network": ReaderUnderTest(
+                read_network, (examples / "astrasim" / "ring-of-switches.yml",)
+            ),
+            "astrasim-system": ReaderUnderTest(
+                read_system, (examples / "astrasim" / "system.json",)
+            ),
+            "collective": ReaderUnderTest(
+                read_collective, (made / "ring.xml", made / "ring.0.et", *_seeds("collective*"))
+            ),
+            "tuner": ReaderUnderTest(read_tuner, _seeds("tuner*")),
+            "array-config": ReaderUnderTest(
+                lambda path: rl.load_device(str(path)), tuple((examples / "scalesim").glob("*.cfg"))
+            ),
+            "layer-table": ReaderUnderTest(_built, (examples / "scalesim" / "layers.csv",)),
+            "graph": ReaderUnderTest(_built, (made / "mlp.json",)),
+            "hugging-face": ReaderUnderTest(_built, _seeds("hugging-face*")),
+            "kineto": ReaderUnderTest(_built, _seeds("kineto*")),
+            "chakra": ReaderUnderTest(_built, (made / "ring.0.et",)),
+            "chakra-json": ReaderUnderTest(_built, _seeds("chakra*")),
+            "design": ReaderUnderTest(
+                lambda path: rl.import_design([path]),
+                tuple(sorted(path for path in designs.glob("*.yaml") if "zigzag" not in path.name)),
+            ),
+            "calculon-application": ReaderUnderTest(
+                _calculon(0), (examples / "calculon" / "gpt3-22b.json",)
+            ),
+            "calculon-execution": ReaderUnderTest(
+                _calculon(1), (examples / "calculon" / "tensor-8.json",)
+            ),
+            "calculon-system": ReaderUnderTest(
+                _calculon(2), (examples / "calculon" / "a100.json",)
+            ),
+            "launch": ReaderUnderTest(read_launch, (examples / "train-gpt.sh",)).only(
+                [
+                    path for path in sorted(launch.iterdir()) if path.is_file()
+                ]  # some are several jobs
+            ),
+            "kernel-table": ReaderUnderTest(
+                lambda path: read_kernels(path, "a100-sxm4-80gb"), _seeds("products*")
+            ),
+            "rows": ReaderUnderTest(
+                lambda path: import_table("llm", path), (examples / "measured.csv",)
+            ),
+            "nccl-tests": ReaderUnderTest(read_nccl_tests, _seeds("all_reduce*")),
+            "mapping": ReaderUnderTest(
+                named("kernels.mapping.mapping_file:load_mapping"),
+                tuple(sorted((examples / "mappings").glob("*.yaml"))),
+            ),
+            "plan": ReaderUnderTest(
+                lambda path: make_plan(plan_fields(str(path))), (made / "plan.yaml",)
+            ),
+            "parts": ReaderUnderTest(
+                _by_name(named("study.parts.part_plans:parse_parts")), (made / "parts.yaml",)
+            ),
+            "lengths": ReaderUnderTest(
+                _by_name(named("study.generation.lengths:parse_lengths")), (made / "lengths.csv",)
+            ),
+            "table": ReaderUnderTest(
+                named("study.sweep:plain_rows"),
+                (examples / "hbm.csv", *_made(made, "rows.parquet")),
+            ),
+            "lint": ReaderUnderTest(
+                rl.lint,
+                (
+                    *sorted((examples / "honesty").iterdir()),
+                    made / "figure.svg",
+                    made / "figure.png",
+                ),
+            ),
+            "verify": ReaderUnderTest(rl.verify, (examples / "honesty" / "product.json",)),
+        }
+        | _of_onnx(made)
+    )
+
+
+def _made(folder: Path, name: str) -> tuple[Path, ...]:
+    """Return a file that was written, if what writes it is installed."""
+    return (folder / name,) if (folder / name).exists() else ()
+
+
+def _of_onnx(made: Path) -> dict[str, ReaderUnderTest]:
+    files = _made(made, "perceptron.onnx")
+    return {"onnx": ReaderUnderTest(_built, files)} if files else {}
 
 
 def _seeds(pattern: str) -> tuple[Path, ...]:
@@ -208,6 +251,52 @@ def _write(folder: Path) -> None:
             Path(name).write_bytes(content)
     text = to_text(model_document(load_network("mlp"), ["fp32"], 2))
     (folder / "mlp.json").write_text(text, "utf-8")
+    (folder / "plan.yaml").write_text("data: 2\ntensor: 4\nrecompute: full\nbatch: 64\n", "utf-8")
+    (folder / "parts.yaml").write_text("vision: {data: 2, frozen: true}\n", "utf-8")
+    (folder / "lengths.csv").write_text("prompt,output\n128,16\n256,32\n", "utf-8")
+    _write_figures(folder)
+    if find_spec("polars"):
+        import polars
+
+        polars.DataFrame({"step_time_s": [0.5, 1.0], "plan": ["data=2", "data=4"]}).write_parquet(
+            folder / "rows.parquet"
+        )
+    if find_spec("onnx"):
+        (folder / "perceptron.onnx").write_bytes(_perceptron())
+
+
+def _write_figures(folder: Path) -> None:
+    from PIL import Image, PngImagePlugin
+
+    said = "Speed-up over one device"
+    (folder / "figure.svg").write_text(
+        '<svg xmlns="http://www.w3.org/2000/svg" width="80" height="60" viewBox="0 0 80 60">'
+        f'<title>{said}</title><g id="axes_1"><text x="9" y="50">1</text>'
+        '<text x="70" y="50">8</text></g></svg>\n', "utf-8",
+    )  # fmt: skip
+    texts = PngImagePlugin.PngInfo()
+    texts.add_text("Description", said)
+    Image.new("RGB", (8, 6), "#ffffff").save(folder / "figure.png", pnginfo=texts)
+
+
+def _perceptron() -> bytes:
+    """Return an ONNX file of two layers."""
+    import numpy as np
+    from onnx import TensorProto, helper, numpy_helper
+
+    def value(name: str, size: int) -> Any:
+        return helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size])
+
+    weights = {"a.weight": np.ones((32, 16)), "a.bias": np.ones(32), "b.weight": np.ones((32, 8))}
+    nodes = [
+        helper.make_node("Gemm", ["x", "a.weight", "a.bias"], ["h"], transB=1),
+        helper.make_node("Relu", ["h"], ["r"]),
+        helper.make_node("MatMul", ["r", "b.weight"], ["y"]),
+    ]
+    stored = [numpy_helper.from_array(w.astype(np.float32), name) for name, w in weights.items()]
+    graph = helper.make_graph(nodes, "g", [value("x", 16)], [value("y", 8)], stored)
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
+    return bytes(made.SerializeToString())
 
 
 def spoiled_bytes(choose: random.Random, raw: bytes) -> bytes:
@@ -328,7 +417,8 @@ def limited() -> Iterator[None]:
     """Bound the processor time and the address space of what is read meanwhile."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     handler = signal.signal(signal.SIGPROF, _out_of_time)
-    resource.setrlimit(resource.RLIMIT_AS, (LIMIT_BYTES, before[1]))
+    in_use = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + LIMIT_BYTES, before[1]))
     signal.setitimer(signal.ITIMER_PROF, LIMIT_S)
     try:
         yield
@@ -338,6 +428,15 @@ def limited() -> Iterator[None]:
         signal.signal(signal.SIGPROF, handler)
 
 
+def fault_of(text: str) -> str | None:
+    """Return what is wrong with a message, None if it is one short line of printable letters."""
+    if len(text) > MOST_LETTERS:
+        return f"a message of {len(text)} letters"
+    if bad := next((c for c in text if not c.isprintable()), ""):
+        return f"a message with {bad!r}: {text!r}"
+    return None
+
+
 def failure(read: Callable[[Path], Any], path: Path) -> str | None:
     """Return what is wrong with how a file is read, None if it is read or refused well."""
     try:
@@ -345,12 +444,7 @@ def failure(read: Callable[[Path], Any], path: Path) -> str | None:
             warnings.simplefilter("ignore")
             read(path)
     except RidgelineError as error:
-        text = str(error)
-        if len(text) > MOST_LETTERS:
-            return f"a message of {len(text)} letters"
-        if bad := next((c for c in text if not c.isprintable()), ""):
-            return f"a message with {bad!r}: {text!r}"
-        return None
+        return fault_of(str(error))
     except _TooLongError as error:
         where = traceback.extract_tb(error.__traceback__)[-1]
         return f"longer than {LIMIT_S} s, at {where.filename}:{where.lineno}"

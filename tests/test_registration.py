@@ -175,7 +175,7 @@ def test_a_wrong_plug_in_is_one_message(
     assert execute(["list", "--plugin"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 4
-    assert "the plug-in cannot be read: No such file" in lines[2]
+    assert "cannot be read: No such file" in lines[2]
     assert "--plugin needs a Python file" in lines[3]
 
 

@@ -190,3 +190,16 @@ def test_a_unit_in_other_letters_is_known_again(written: str, meant: str | None)
         units.quantity(f"2 {written}")
     assert (f"did you mean '{meant}'" in str(caught.value)) == (meant is not None)
     assert ("did you mean" in str(caught.value)) == (meant is not None)
+
+
+@pytest.mark.parametrize(
+    ("found", "means"),
+    [("32 Gib", "'32 GiB' for bytes, or '32 Gibit' for bits"),
+     ("16 Mb", "'16 MB' for bytes, or '16 Mbit' for bits"), ("8 b", "'8 B' for bytes")],
+)  # fmt: skip
+def test_a_size_in_bits_says_what_is_likely_meant(found: str, means: str) -> None:
+    with pytest.raises(ConfigError, match=means):
+        units.parse(found, "B")
+    with pytest.raises(ValidationError, match=means):
+        Sizes(size=found, wait="0 s")
+    assert units.parse(f"{found}/s", "B/s") == units.parse(f"{found}it", "B")

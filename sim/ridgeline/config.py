@@ -6,11 +6,7 @@ schema, and every mistake names the place of its value.
 
 from __future__ import annotations
 
-import hashlib
-import stat
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,14 +14,14 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ridgeline.bounded_files import read_text
 from ridgeline.errors import ConfigError, nearest, said, short
 from ridgeline.unit_proposals import energy_proposal, proposal
 from ridgeline.units import QuantityError
 from ridgeline.yaml_nodes import Location, NodeReader, compose, refuse_depth
 
-MAX_BYTES = 4 * 2**20
 # With fewer characters that can open a level, only indentation nests: below 3,000 levels in
-# MAX_BYTES, which the composer survives.
+# four megabytes, which the composer survives.
 _OPENERS = 1000
 _FILE_CHARACTERS = 2**15
 """Longer texts than any of the catalogue: a few of them are kept, not hundreds."""
@@ -33,7 +29,6 @@ _FILE_CHARACTERS = 2**15
 _MOST_NAMED = 5  # further mistakes of a file, beside the first
 _OVERRIDE = {"source": "override by the user", "basis": "assumed"}
 Schema = TypeVar("Schema", bound=BaseModel)
-_recorded: ContextVar[dict[str, str] | None] = ContextVar("recorded", default=None)
 
 
 class Strict(BaseModel):
@@ -93,62 +88,6 @@ def read_yaml(path: Source) -> Document:
         tags, or aliases that expand beyond `MAX_NODES` values.
     """
     return path if isinstance(path, Document) else parse_yaml(read_text(path), str(path))
-
-
-@contextmanager
-def recording() -> Iterator[dict[str, str]]:
-    """Collect the hash of the content of every file that is read meanwhile, by its path."""
-    files: dict[str, str] = {}
-    outer = _recorded.get()
-    token = _recorded.set(files)
-    try:
-        yield files
-    finally:
-        _recorded.reset(token)
-        if outer is not None:
-            outer.update(files)
-
-
-def record_content(file: str, raw: bytes) -> None:
-    """Add a file that was just read to what `recording` collects, if it does."""
-    if (files := _recorded.get()) is not None:
-        files[file] = hashlib.sha256(raw).hexdigest()
-
-
-def record_file(path: str | Path) -> None:
-    """Add a file to what `recording` collects, whose reader does not hold all of it at once.
-
-    A file that cannot be read is left to its reader, which says why.
-    """
-    if (files := _recorded.get()) is not None and Path(path).is_file():
-        with suppress(OSError), Path(path).open("rb") as stream:
-            files[str(path)] = hashlib.file_digest(stream, "sha256").hexdigest()
-
-
-def read_text(path: str | Path, limit: int = MAX_BYTES) -> str:
-    """Read a UTF-8 text file of at most `limit` bytes, or raise ConfigError."""
-    file = str(path)
-    try:
-        mode = Path(path).stat().st_mode
-        if stat.S_ISDIR(mode):
-            raise ConfigError("this is a directory, not a file", file=file)
-        if not stat.S_ISREG(mode):  # a pipe would wait for ever
-            raise ConfigError("this is not a regular file", file=file)
-        with Path(path).open("rb") as stream:
-            raw = stream.read(limit + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror or error}", file=file) from error
-    record_content(file, raw)
-    if len(raw) > limit:
-        raise ConfigError(f"larger than {limit} bytes", file=file)
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError as error:
-        before = raw[: error.start]
-        line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
-        raise ConfigError(
-            f"not UTF-8 text (byte {error.start})", file=file, line=line, column=column
-        ) from error
 
 
 def parse_yaml(text: str, file: str) -> Document:

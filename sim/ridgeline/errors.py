@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 _LONGEST = 60
+_LONG_NAME = 200  # letters of a name that is compared with others
 _LONG_WORD = re.compile(r"\S{400,}")
 _WORD, _ALIKE = 3, 0.8  # letters of what may be a part of a name; share of a slip of the pen
 
@@ -67,6 +68,7 @@ def nearest(name: str, allowed: Iterable[str], cutoff: float = 0.5) -> str:
     A name that has all of the word in it counts before one that is merely alike: v100-sxm2-16gb and
     not gtx-1080 where v100 was written.
     """
+    name = name[:_LONG_NAME]
     names, word = list(allowed), name.lower()
     known = {each.lower(): each for each in reversed(names)}
     holding = [each for each in known if len(word) >= _WORD and word in each]
@@ -111,5 +113,8 @@ def said(problem: Mapping[str, Any]) -> str:
 
 def short(value: object) -> str:
     """Write a value that was found, cut where it is long."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of more than some thousand digits
+        return "a number of thousands of digits"
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
+from ridgeline.bounded_files import MAX_BYTES, read_bytes
 from ridgeline.errors import ConfigError, RidgelineError
 
 VARIABLE = "RIDGELINE_PLUGINS"
@@ -35,7 +36,7 @@ def load_plugin(path: str | Path) -> ModuleType:
     ConfigError
         If the file cannot be read, or an exception leaves it; with file and line.
     """
-    whole = Path(path).resolve()
+    whole = Path(os.path.realpath(path))
     with _loading:
         if (there := _modules.get(str(whole))) is not None:
             return there
@@ -44,12 +45,7 @@ def load_plugin(path: str | Path) -> ModuleType:
 
 def _executed(whole: Path, path: str) -> ModuleType:
     name = str(whole)
-    try:
-        content = whole.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"the plug-in cannot be read: {error.strerror or error}", file=path
-        ) from error
+    content = read_bytes(path, MAX_BYTES)
     module = f"ridgeline_plugin_{whole.stem}_{hashlib.sha256(name.encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(module, whole)
     if spec is None or spec.loader is None:
@@ -88,7 +84,7 @@ def named(paths: list[str]) -> Iterator[None]:
     before = os.environ.get(VARIABLE)
     every = [
         *(before.split(os.pathsep) if before else []),
-        *(str(Path(p).resolve()) for p in paths),
+        *(os.path.realpath(p) for p in paths),
     ]
     if every:
         os.environ[VARIABLE] = os.pathsep.join(every)

@@ -3,8 +3,8 @@
 A quantity is ``NUMBER UNIT``, where a unit is a product and quotient of prefixed unit symbols:
 ``GB/s``, ``pJ/bit``, ``mm2``, ``W/mm2``, ``pJ/bit/mm``. Decimal prefixes (k, M, G, T, P, E; m, u,
 n, p, f) and binary prefixes (Ki, Mi, Gi, Ti, Pi) are kept apart: GB is 1e9 B, GiB is 2**30 B; b is
-a bit and B is a byte. Prefixes are applied with exact decimal arithmetic before anything is rounded
-to float64. A bare number is refused where a unit is due.
+a bit and B is a byte. A size in Gb is refused, since GB or Gbit is meant, and so is a bare number.
+Prefixes are applied with exact decimal arithmetic before anything is rounded to float64.
 """
 
 from __future__ import annotations
@@ -65,6 +65,7 @@ _PREFIXES: dict[str, Decimal] = {
     "Pi": Decimal(2) ** 50,
 }
 _QUANTITY = re.compile(r"\s*([-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(\S.*?)?\s*")
+_BITS = re.compile(r"([A-Za-zµμ]{0,2})b")
 _FACTOR = re.compile(r"([A-Za-zµμ]+)\^?(-?\d+)?")
 _JSON_PATTERN = (
     r"^\s*[+]?([0-9][0-9_]*\.?[0-9]*|\.[0-9]+)([eE][-+]?[0-9]+)?\s*[A-Za-zµμ].*$"  # in ECMA-262
@@ -76,6 +77,7 @@ MOST_BYTES = 2.0**60
 """No size is larger: a few of them add up in 64 bits, and no machine has as much."""
 
 Dimension = tuple[tuple[str, int], ...]
+_SIZE: Dimension = (("B", 1),)
 
 
 def _symbol(text: str) -> tuple[dict[str, int], Decimal]:
@@ -217,6 +219,12 @@ def _parsed(text: str, unit: str) -> float:
     dimension, scale = _unit(found_unit)
     if dimension != wanted:
         raise ConfigError(f"{text!r} is not in {unit}: {found_unit!r} has another dimension")
+    if wanted == _SIZE and (bits := _BITS.fullmatch(found_unit)):
+        # Nobody states a size in Gb who does not mean GB, or the Gbit of a memory chip.
+        raise ConfigError(
+            f"{text!r} is a number of bits; write '{number} {bits[1]}B' for bytes, or "
+            f"'{number} {bits[1]}bit' for bits"
+        )
     try:
         value = float(Decimal(number.replace("_", "")) * scale)
     except ArithmeticError as error:

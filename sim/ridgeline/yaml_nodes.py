@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
-from ridgeline.errors import ConfigError
+from ridgeline.bounded_files import MAX_DIGITS
+from ridgeline.errors import ConfigError, short
 
 if TYPE_CHECKING:
     from ruamel.yaml.nodes import Node
@@ -135,7 +136,9 @@ class NodeReader:
         try:
             match kind:
                 case "str" | "timestamp":
-                    return text
+                    return text if text.isascii() else self._whole_text(node, text, location)
+                case "int" | "float" if len(text) > MAX_DIGITS:
+                    raise self._fail(node, f"a number of more than {MAX_DIGITS} digits", location)
                 case "int":
                     return int(text.replace("_", ""), 0)
                 case "float":
@@ -148,8 +151,16 @@ class NodeReader:
                     return None
         except ValueError as error:
             words = {"int": "a whole number", "float": "a number"}.get(kind, kind)
-            raise self._fail(node, f"cannot read {text!r} as {words}", location) from error
+            raise self._fail(node, f"cannot read {short(text)} as {words}", location) from error
         raise self._fail(node, f"the tag {tag} is not allowed; use plain values", location)
+
+    def _whole_text(self, node: Node, text: str, location: Location) -> str:
+        """Return text, or refuse what no file can hold: half of a surrogate pair."""
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError as error:
+            raise self._fail(node, "text with half of a surrogate pair", location) from error
+        return text
 
 
 def refuse_depth(text: str, file: str) -> None:

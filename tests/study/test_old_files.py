@@ -24,7 +24,7 @@ def test_a_result_of_before_schemas_is_read() -> None:
     assert execute(["lint", str(OLD)]) in {0, 1}
 
 
-@pytest.mark.parametrize("schema", [RESULT_SCHEMA + 1, 0, -1, "1", True, None, [1], 10**400])
+@pytest.mark.parametrize("schema", [RESULT_SCHEMA + 1, 0, -1, "1", True, None, [1], 10**200])
 @pytest.mark.parametrize("verb", ["whatif", "compare"])
 def test_a_schema_that_is_not_known_is_refused(
     verb: str, schema: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ridgeline import catalog, plugins
-from ridgeline.config import recording
+from ridgeline.bounded_files import recording
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware import load_device
 from ridgeline.study.parallel_run import _called_remotely, _run_chunk

@@ -119,6 +119,9 @@ def _execute(arguments: Sequence[str]) -> int:
         said = f"{error.object!a} cannot be written in {error.encoding}, the encoding in use"
         print(f"ridgeline: {said}; PYTHONUTF8=1 in the environment makes it UTF-8", file=sys.stderr)
         return ERROR_STATUS
+    except MemoryError:
+        print("ridgeline: there is not enough memory for this", file=sys.stderr)
+        return ERROR_STATUS
     except BrokenPipeError:  # the reader, `head` say, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE_STATUS

@@ -59,7 +59,7 @@ def with_files_read() -> Iterator[None]:
     if not is_verbose():
         yield
         return
-    from ridgeline.config import recording
+    from ridgeline.bounded_files import recording
 
     with recording() as files:
         yield

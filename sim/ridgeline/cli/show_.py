@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
     from rich.console import Console
 
+_VERBS = {"study": "sweep", "jobs": "jobs", "rl-run": "rl", "run": "train"}
+"""The verb that takes a file of a kind of which none ships."""
+
 
 def show_(
     name: AnyName,
@@ -122,7 +125,13 @@ def kind_of(name: str) -> tuple[str, str]:
         if catalog.is_path(name):
             if Path(name).suffix == SCALESIM_SUFFIX:
                 return "devices", name
-            return INPUT_KINDS[kind_of_document(read_yaml(name))].folder, name
+            kind = kind_of_document(read_yaml(name))
+            if not INPUT_KINDS[kind].folder:
+                raise ConfigError(
+                    f"a file of kind {kind} has nothing to show; `ridgeline {_VERBS[kind]}` takes"
+                    f" it, and `ridgeline show {kind}-schema` lists its fields", file=name,
+                )  # fmt: skip
+            return INPUT_KINDS[kind].folder, name
         name = catalog.resolve(name)
     return next(kind for kind in catalog.FOLDERS if name in catalog.names(kind)), name
 

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from ridgeline.config import Document, read_text
+from ridgeline.bounded_files import read_text
+from ridgeline.config import Document
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.array import Dataflow
 
@@ -330,7 +331,7 @@ class _Fields:
         self.file = file
         self._found: dict[str, tuple[int, str]] = {}
         self._sections: set[str] = set()
-        for number, raw in enumerate(text.removeprefix("\ufeff").splitlines(), start=1):
+        for number, raw in enumerate(text.splitlines(), start=1):
             line = raw.strip()
             if not line or line[0] in "#;":
                 continue

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import cache
 
 from ridgeline import catalog
-from ridgeline.config import read_text
+from ridgeline.bounded_files import read_text
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.schema import Model, SchemaField, schema_fields

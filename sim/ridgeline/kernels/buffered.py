@@ -16,6 +16,7 @@ from ridgeline.kernels.array_ends import mapped_registers, mapped_shares
 from ridgeline.kernels.contraction_time import ContractionProblem, EngineTime
 from ridgeline.kernels.cost import NOTHING, OperandBytes, price_of_place
 from ridgeline.kernels.latency_parts import LatencyParts
+from ridgeline.kernels.mapping.axes import dims_of
 from ridgeline.kernels.mapping.device import machine_of
 from ridgeline.kernels.mapping.machine import MappingMachine
 from ridgeline.kernels.mapping.mapped_contraction import Mapped, Nearer, dataflow_of, mapping_of
@@ -23,6 +24,7 @@ from ridgeline.kernels.mapping.mapper import Base, map_contractions, ways_of
 from ridgeline.kernels.mapping.mapping import FAR, Mapping, TileLoop
 from ridgeline.kernels.mapping.nest import nest_of
 from ridgeline.kernels.mapping.traffic_bounds import compulsory_bytes, lower_bound_bytes
+from ridgeline.kernels.systolic.closed_form import folds
 from ridgeline.kernels.systolic.device import by_dataflow
 from ridgeline.kernels.traffic import Operands, SearchOptions
 from ridgeline.workload.graph import Op
@@ -353,11 +355,19 @@ def report(
     nest = nest_of(op.loops, op.priced_as)
     mapping = mapping_of(found, op.loops, op.priced_as, machine)
     ways = dataflow_of(found, machine)
+    nearest = mapping.tile(len(mapping.levels) - 1, nest)
+    groups = dims_of(op.loops, op.priced_as)
+    sizes = tuple(math.prod(nearest.get(dim, 1) for dim in group) for group in groups)
+    depth = math.prod(nest.size.get(dim, 1) for dim in groups[3])
+    # A division into more parts than there are to have leaves the other arrays idle.
+    parts = () if ways is None else tuple(
+        folds(size, folds(size, into)) for size, into in zip(sizes, ways[1], strict=True)
+    )  # fmt: skip
     # Where arrays have several dataflows each tile takes its fastest: no axis is settled for all.
     settled = mapping
     if machine.arrays is not None and len({how.dataflow for how in machine.arrays.schedules}) > 1:
-        tile, (*farther, last) = mapping.tile(len(mapping.levels) - 1, nest), mapping.levels
-        loops = tuple(TileLoop(dim, tile[dim]) for dim in nest.dims if tile[dim] > 1)
+        *farther, last = mapping.levels
+        loops = tuple(TileLoop(dim, nearest[dim]) for dim in nest.dims if nearest[dim] > 1)
         levels = (*farther, replace(last, temporal=loops))
         settled = replace(mapping, levels=levels, rows=(), columns=())
     seconds = {"compute": found.cycles_s, "near port": found.compute_s - found.cycles_s}
@@ -376,7 +386,8 @@ def report(
         "file": as_file(settled),
         "text": str(mapping),
         "dataflow": None if ways is None else ways[0],
-        "parts": None if ways is None else dict(zip("bmnk", ways[1], strict=True)),
+        "parts": None if ways is None else dict(zip("bmnk", parts, strict=True)),
+        "idle_arrays": _idle_arrays(parts, depth, machine),
         "time_s": {**seconds, "total": found.time_s},
         "cycles": None
         if cycle_hz is None
@@ -390,3 +401,19 @@ def report(
         "moved_total_bytes": far_bytes(found, machine),
         "combinations_played": found.played,
     }
+
+
+def _idle_arrays(
+    parts: Sequence[int], depth: int, machine: MappingMachine
+) -> dict[str, int] | None:
+    """Say how many arrays work and how many there are, where one more axis could be cut.
+
+    Without a network between arrays k, `depth` long, is not cut: partial sums would have to meet.
+    """
+    arrays = machine.arrays
+    if arrays is None or not parts or arrays.network is not None:
+        return None
+    used = math.prod(parts)
+    if used == arrays.number or depth <= arrays.rows:
+        return None
+    return {"working": used, "of": arrays.number}

@@ -107,9 +107,9 @@ def price_all(
             if given is None:
                 done = _within_limit(kind, able_to, machine, format_, common)
             else:
-                done = [common.power.limited(cost) for cost in able_to.values()]
-            limited = (common.power.limited(cost) for cost in more)
-            costs[kind] = _fastest([*done, *limited], common.rates)
+                done = [(name, common.power.limited(cost)) for name, cost in able_to.items()]
+            limited = ((name, common.power.limited(cost)) for name, cost in more)
+            costs[kind] = _fastest([*done, *limited], common.rates, machine, format_)
             if given is None and im2col.applies(kind.op):
                 costs[kind] = _image_by_image(kind, common, machine, names, format_)
             elif row_blocked_gemm.applies(kind.op):
@@ -177,8 +177,9 @@ def _image_by_image(
     assert kind.graph is not None
     work = im2col.unfolded(kind.op, kind.graph)
     product = (described(work.product, work.graph),)
-    able = [_on_engine(product, machine, name, format_, None, FAST)[0] for name in names]
-    cost = im2col.together(work, _fastest(able, common.rates), common.device)
+    able = [(name, _on_engine(product, machine, name, format_, None, FAST)[0]) for name in names]
+    fastest = _fastest(able, common.rates, machine, format_)
+    cost = im2col.together(work, fastest, common.device)
     return common.power.limited(cost)
 
 
@@ -189,16 +190,33 @@ def _piece_by_piece(
     assert kind.op is not None
     assert kind.graph is not None
     one = (described(row_blocked_gemm.one_of(kind.op), kind.graph, kind.found),)
-    able = [_on_engine(one, machine, name, format_, None, FAST)[0] for name in names]
-    cost = _fastest(able, common.rates).times(kind.op.kernels)
+    able = [(name, _on_engine(one, machine, name, format_, None, FAST)[0]) for name in names]
+    cost = _fastest(able, common.rates, machine, format_).times(kind.op.kernels)
     return common.power.limited(cost)
 
 
-def _fastest(costs: Sequence[OpCost], rates: Mapping[str, float]) -> OpCost:
-    """Choose the fastest price, measured efficiencies first."""
+def _fastest(
+    costs: Sequence[tuple[str, OpCost]], rates: Mapping[str, float], device: Device, format_: str
+) -> OpCost:
+    """Choose the fastest price of those on some engines, measured efficiencies first."""
     if len(costs) == 1:
-        return costs[0]
-    return min(costs, key=lambda cost: (not cost.calibrated, cost.spans(rates).time_s))
+        return costs[0][1]
+    _, best = min(
+        costs,
+        key=lambda one: (
+            not _is_measured(one[1], device, one[0], format_), one[1].spans(rates).time_s
+        ),
+    )  # fmt: skip
+    return best
+
+
+def _is_measured(cost: OpCost, device: Device, engine: str, format_: str) -> bool:
+    """Tell whether a price rests on a measured share; cycles of arrays are counted, not measured.
+
+    A measured price is preferred to what another engine does at its peak. A counted one is a bound
+    as that is, and the faster of two bounds is the bound.
+    """
+    return cost.calibrated and is_calibrated(device, engine, format_)
 
 
 def _on_engines(
@@ -223,7 +241,10 @@ def _on_engines(
             for at, (kind, costs) in enumerate(zip(kinds, found, strict=True))
             if kind.op is not None
             and name in engines_with_kernels(kind.op, names, device)
-            and (known or not any(cost.calibrated for cost in costs.values()))
+            and (
+                known
+                or not any(_is_measured(cost, machine, by, format_) for by, cost in costs.items())
+            )
         ]
         if asked:
             costs = _on_engine([kinds[at] for at in asked], machine, name, format_, given, search)
@@ -261,7 +282,11 @@ def _within_limit(
             (
                 times[other]
                 for other, cost in found.items()
-                if other != name and (cost.calibrated or not is_calibrated(device, name, format_))
+                if other != name
+                and (
+                    _is_measured(cost, device, other, format_)
+                    or not is_calibrated(device, name, format_)
+                )
             ),
             default=math.inf,
         )
@@ -273,7 +298,7 @@ def _within_limit(
             time_s = tried.spans(rates).time_s
             if time_s < times[name]:
                 times[name], found[name] = time_s, tried
-    return list(found.values())
+    return list(found.items())
 
 
 def _jobs(
@@ -494,7 +519,7 @@ def _waiting(cost: OpCost, copying_s: float, common: Common) -> OpCost:
 
 def _by_winograd(
     kind: OpSignature, device: Device, able: Sequence[str], format_: str
-) -> list[OpCost]:
+) -> list[tuple[str, OpCost]]:
     """Price a convolution with those kernels of Winograd's that the engines have."""
     op, graph = kind.op, kind.graph
     assert op is not None
@@ -504,7 +529,7 @@ def _by_winograd(
         kernels = device.engines[name].winograd
         if kernels is not None and format_ in kernels.formats and winograd.applies(op):
             found += [
-                _winograd(op, graph, device, name, kind, outputs, format_)
+                (name, _winograd(op, graph, device, name, kind, outputs, format_))
                 for outputs in kernels.outputs
             ]
     return found

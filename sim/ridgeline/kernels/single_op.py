@@ -15,7 +15,7 @@ from ridgeline.kernels.latency_parts import LatencyParts
 from ridgeline.kernels.mapping.mapping_file import MappingFile, load_mapping
 from ridgeline.kernels.pricing import price
 from ridgeline.kernels.systolic.device import by_dataflow
-from ridgeline.kernels.traffic import SearchOptions
+from ridgeline.kernels.traffic import SearchOptions, pooled_notes
 from ridgeline.workload import formats
 from ridgeline.workload.graph import Conv, Gemm, Graph, Op, Pass, Role, Tensor
 from ridgeline.workload.sparsity import Sparsity, parse
@@ -438,6 +438,8 @@ def _single(
             *cost.notes,
             *(() if cost.tile is None else (str(cost.tile),)),
             *_registers(machine, engine.rpartition(".")[0]),
+            *_idle(mapped),
+            *pooled_notes(machine),
             *(f"not modelled: {what}" for what in machine.unpriced),
             *machine.component_notes,
             *_above_design_power(energy_j, time_s, machine),
@@ -481,6 +483,17 @@ def _registers(device: Device, engine: str) -> tuple[str, ...]:
     shape = described.instruction
     stated = "stated" if "instruction" in described.model_fields_set else "not stated, taken as"
     return (f"register traffic: `instruction` {stated} {shape.m}x{shape.n}x{shape.k}",)
+
+
+def _idle(mapped: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """Say that arrays have nothing to do for want of a network between them."""
+    idle = None if mapped is None else mapped["idle_arrays"]
+    if idle is None:
+        return ()
+    return (
+        f"{idle['working']} of {idle['of']} arrays work: a tile is cut along batch, m and n; along "
+        "k, too, where the network between arrays is described (`network` of `array`)",
+    )
 
 
 def _above_design_power(

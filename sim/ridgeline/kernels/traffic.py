@@ -164,6 +164,20 @@ def is_private(level: MemoryLevel, device: Device) -> bool:
     return all(engine.kind in WAVES for engine in device.engines.values())
 
 
+def pooled_notes(device: Device) -> tuple[str, ...]:
+    """Say of memories with a part beside each array that they are counted as one memory."""
+    counts = {
+        engine.array.count.value for engine in device.engines.values() if engine.array is not None
+    }
+    return tuple(
+        f"the {level.instances.value} parts of {name}, one beside each array, are counted as one "
+        "memory: what several arrays read is there once"
+        for name, level in device.memory.items()
+        if level.kind != "registers" and level.instances.value > 1
+        and level.instances.value in counts
+    )  # fmt: skip
+
+
 def near_levels(device: Device) -> dict[str, MemoryLevel]:
     """Memory levels between the registers and the farthest one."""
     far = device.far_memory

@@ -9,12 +9,12 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from ridgeline.config import Document, Strict, read_text, read_yaml, validate
+from ridgeline.bounded_files import parse_json, read_text
+from ridgeline.config import Document, Strict, read_yaml, validate
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.network.astrasim import GIB, AstraSimSystem
 from ridgeline.network.inline import product_of
 from ridgeline.network.topology import LinkKind, Topology
-from ridgeline.workload.trace.json_files import read_json
 
 
 class _Network(Strict):
@@ -184,7 +184,7 @@ def read_system(path: str | Path) -> AstraSimSystem:
             file=file,
             line=1,
         )
-    data = read_json(text.encode(), file)
+    data = parse_json(text, file)
     if not isinstance(data, dict):
         raise ConfigError(
             f"a system file is one object in braces; found {type(data).__name__}", file=file

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import numpy as np
 
+from ridgeline.bounded_files import decoded, read_bytes
 from ridgeline.errors import ConfigError
 from ridgeline.network.msccl import parse_msccl
 from ridgeline.network.user_collectives import UserCollective
 from ridgeline.workload.trace import chakra_files
 from ridgeline.workload.trace import chakra_wire as wire
-from ridgeline.workload.trace.json_files import read_bytes
 
 _SEND, _RECEIVE = 5, 6
 _NAME_FIELD, _TEXT_FIELD, _ATTRIBUTE_FIELD = 1, 29, 2
@@ -74,7 +74,7 @@ def _algorithm(raw: bytes, file: str) -> str:
             number, part, inside = _field(value, inside, file)
             parts[number] = part
         if parts.get(_NAME_FIELD) == b"input_file":
-            return parts.get(_TEXT_FIELD, b"").decode("utf-8", "replace")
+            return decoded(parts.get(_TEXT_FIELD, b""), file)
     raise ConfigError(
         "a trace says what is sent, but not of which chunk, so it cannot be verified; allowed: "
         "traces that hold the XML of MSCCL that they are made from (input_file)",

@@ -22,7 +22,7 @@ from xml.etree import ElementTree
 import numpy as np
 import numpy.typing as npt
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import read_text
 from ridgeline.errors import ConfigError
 from ridgeline.network.chunk_buffers import MOST_CHUNKS, ChunkBuffers, Content, Place
 from ridgeline.network.operations import operation_named

@@ -20,12 +20,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ridgeline.bounded_files import read_json
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.network.chunk_buffers import MOST_CHUNKS, ChunkBuffers, Content, Place
 from ridgeline.network.operations import operation_named
 from ridgeline.network.user_collectives import Message, UserCollective
 from ridgeline.network.verification import WrongCollectiveError
-from ridgeline.workload.trace.json_files import read_bytes, read_json
 
 _OPERATIONS = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all")
 _REFUSED = ("all-to-allv", "send-recv", "broadcast", "reduce")
@@ -104,7 +104,7 @@ def read_mscclpp(path: str | Path) -> UserCollective:
         reads or writes what another one may still write.
     """
     file = str(path)
-    plan = _Plan(read_json(read_bytes(path, _MOST_BYTES), file), file)
+    plan = _Plan(read_json(path, _MOST_BYTES), file)
     buffers = ChunkBuffers(
         f"{plan.op} of {file}", plan.op, plan.n, plan.chunks, inplace=plan.inplace
     )

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from xml.parsers import expat
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import read_text
 from ridgeline.errors import ConfigError
 from ridgeline.network.graph import LinkRate, NetworkGraph
 from ridgeline.network.interconnects import interconnects

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import read_text
 from ridgeline.errors import ConfigError
 from ridgeline.network.graph import LinkRate, NetworkGraph
 from ridgeline.network.topology import DEVICE, MAX_DEVICES

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import read_text
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.network import nccl
 from ridgeline.network.schedule import CollectiveSchedule, closed_form_time_s

@@ -13,6 +13,7 @@ from ridgeline.hardware.cluster import Cluster
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.energy import EnergyTable
 from ridgeline.hardware.sourced import NOT_STATED, sourced_values
+from ridgeline.kernels.traffic import pooled_notes
 from ridgeline.network.topology import Topology
 from ridgeline.parallel.fitting_cut import stage_shares
 from ridgeline.parallel.lower import COLLECTIVE, Lowered
@@ -102,7 +103,7 @@ def manifest(details: Details) -> dict[str, Any]:
             and not (plan.stack.overlap.contention and what == _CONTENTION)
             and not (feed is not None and what == _INPUT)
         ]
-        + list(device.unpriced),
+        + [*device.unpriced, *unpriced_links(details)],
         "io_modelled": feed is not None,
         "accuracy_modelled": False,
         "ranks": ranks_manifest(details),
@@ -121,6 +122,7 @@ def manifest(details: Details) -> dict[str, Any]:
             *zeros_notes(lowered),
             *source_notes(details),
             *device.component_notes,
+            *pooled_notes(device),
             *(cluster.drawn.assumed if cluster.drawn is not None else ()),
             *plan.notes,
             *cut_notes(details),
@@ -210,6 +212,18 @@ def software_manifest(details: Details) -> dict[str, Any]:
 
 _WORTH_SAYING = 0.02
 """Share of a step that another cut saves; less is within what the estimate of a pipeline tells."""
+
+
+def unpriced_links(details: Details) -> list[str]:
+    """Say whose bytes cost no energy since nobody has stated what a link takes."""
+    timeline = details.timeline
+    accounts = timeline.program.accounts
+    places = {
+        accounts[index].place
+        for index, count in timeline.ledger().items()
+        if accounts[index].component == "network" and count > 0 and not accounts[index].price_j
+    }
+    return [f"energy of {place} links: none is stated" for place in sorted(places)]
 
 
 def cut_notes(details: Details) -> list[str]:

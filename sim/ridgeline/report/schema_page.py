@@ -11,7 +11,7 @@ import re
 import sys
 from pathlib import Path
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import read_text
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.schema import SCHEMAS, Model, reachable_models, schema_fields
 from ridgeline.report.files import write_text

@@ -272,10 +272,9 @@ def _side(label: str, one: Result | Point | str | Path, study: str | Path | None
     if text.endswith((".csv", ".parquet", ".yaml", ".yml")) and " " not in text:
         raise ConfigError(f"say which row: {text}:1", file=text)
     if text.endswith(".json"):
-        from ridgeline.config import read_text
-        from ridgeline.workload.trace.json_files import read_json
+        from ridgeline.bounded_files import MAX_RESULT_BYTES, read_json
 
-        saved = read_json(read_text(text, limit=2**28).encode(), text)
+        saved = read_json(text, MAX_RESULT_BYTES)
         if not isinstance(saved, dict):
             raise ConfigError("this is not the JSON of one result", file=text)
         return _of_result(label, repeat(saved, file=text))

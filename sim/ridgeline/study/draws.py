@@ -6,7 +6,7 @@ import pickle
 from functools import lru_cache
 from typing import NamedTuple
 
-from ridgeline.config import recording
+from ridgeline.bounded_files import recording
 from ridgeline.errors import ConfigError
 from ridgeline.report.fault_distribution import Draw, draw, samples_of
 from ridgeline.report.result import Result

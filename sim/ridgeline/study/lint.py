@@ -12,7 +12,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from ridgeline.config import parse_yaml, read_text
+from ridgeline.bounded_files import MAX_RESULT_BYTES, read_json, read_text
+from ridgeline.config import parse_yaml
 from ridgeline.errors import ConfigError
 from ridgeline.report.honesty.documents import from_document, from_rows
 from ridgeline.report.honesty.evidence import Evidence, PublishedRun, facts_of, number
@@ -24,7 +25,6 @@ from ridgeline.study.csv_file import parse_csv
 from ridgeline.study.study_file import Study, load_study
 from ridgeline.study.sweep import plain_rows
 
-MAX_BYTES = 2**28
 _MOST_POINTS = 4096  # of a study that are looked at
 _DEGREES = ("data", "tensor", "pipeline", "context")
 _SEPARATORS = (",", ";", "\t", "|")
@@ -159,9 +159,7 @@ def _of_file(path: Path) -> Evidence:
     if suffix == ".parquet":
         return from_rows(plain_rows(path), name)
     if suffix == ".json":
-        from ridgeline.workload.trace.json_files import read_json
-
-        return from_document(read_json(read_text(path, limit=MAX_BYTES).encode(), name), name)
+        return from_document(read_json(path, MAX_RESULT_BYTES), name)
     if suffix in {".yaml", ".yml"}:
         return _of_yaml(path)
     raise ConfigError(
@@ -172,7 +170,7 @@ def _of_file(path: Path) -> Evidence:
 def _of_table(path: Path) -> Evidence:
     """Read anyone's table: with lines of comment before it, and any usual separator."""
     name = str(path)
-    lines = read_text(path, limit=MAX_BYTES).removeprefix("\ufeff").splitlines()
+    lines = read_text(path, limit=MAX_RESULT_BYTES).splitlines()
     said: list[str] = []
     while lines and (not lines[0].strip() or _is_comment(lines)):
         said.append(lines.pop(0).lstrip("# ").strip())
@@ -216,7 +214,7 @@ def _cell(text: str) -> Any:
 
 def _of_yaml(path: Path) -> Evidence:
     name = str(path)
-    document = parse_yaml(read_text(path, limit=MAX_BYTES), name)
+    document = parse_yaml(read_text(path, limit=MAX_RESULT_BYTES), name)
     data = document.data
     kind = data.get("kind") if isinstance(data, Mapping) else None
     if kind == "study":

@@ -33,7 +33,7 @@ class PointFiles(NamedTuple):
 
     @classmethod
     def of(cls, files: Mapping[str, str]) -> Self:
-        """Return what was read meanwhile (`config.recording`), with the plug-ins of now."""
+        """Return what was read meanwhile (`bounded_files.recording`), with the plug-ins of now."""
         contents = {_portable(Path(file)): digest for file, digest in files.items()}
         return cls(tuple(sorted(contents.items())), tuple(sorted(loaded_plugins().items())))
 

@@ -8,13 +8,13 @@ drawn from the path of a table into axes of its own remembers the file and what 
 from __future__ import annotations
 
 import functools
-import hashlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+from ridgeline.bounded_files import MAX_RESULT_BYTES, content_hash, read_json
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Columns = str | Sequence[str]
 _Figure = TypeVar("_Figure", bound=Callable[..., "Axes"])
 _TABLES = (".csv", ".parquet")
-_MOST_JSON_BYTES = 2**28
 
 
 def _recorded(function: _Figure) -> _Figure:
@@ -36,7 +35,7 @@ def _recorded(function: _Figure) -> _Figure:
         made = function(data, ax, **options)
         if ax is None and isinstance(data, str | Path) and Path(data).suffix in _TABLES:
             asked = {"of": "rows", "kind": kind_of(function), **options}
-            hashed = hashlib.sha256(Path(data).read_bytes()).hexdigest()
+            hashed = content_hash(data)
             set_origin(
                 made, {"repeat": asked, "table": {"file": Path(data).name, "sha256": hashed}}
             )
@@ -229,13 +228,11 @@ def read(data: Any) -> Any:
     """Return what stands in a table or a JSON file, or the data itself if it is no path."""
     if not isinstance(data, str | Path):
         return data
-    from ridgeline.config import read_text
     from ridgeline.study.sweep import plain_rows
-    from ridgeline.workload.trace.json_files import read_json
 
     if Path(data).suffix != ".json":
         return plain_rows(data)
-    return read_json(read_text(str(data), limit=_MOST_JSON_BYTES).encode(), str(data))
+    return read_json(data, MAX_RESULT_BYTES)
 
 
 def name_of(data: Any) -> str:

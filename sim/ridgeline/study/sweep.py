@@ -12,7 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TextIO
 
-from ridgeline import catalog, config
+from ridgeline import catalog
+from ridgeline.bounded_files import recording
+from ridgeline.config import Document, Source
 from ridgeline.errors import ConfigError
 from ridgeline.parallel.plan.stack_choice import able_stacks
 from ridgeline.report.files import check_writable, replacing
@@ -20,6 +22,7 @@ from ridgeline.software.load import load_software
 from ridgeline.study.collective_point import AnyPoint, CollectivePoint, shared_network
 from ridgeline.study.csv_file import read_csv
 from ridgeline.study.parallel_run import Row, run_jobs
+from ridgeline.study.parquet_file import MAX_FRAME_CELLS, read_parquet
 from ridgeline.study.point import shared_model
 from ridgeline.study.point_files import NO_FILES, PointFiles
 from ridgeline.study.store import RowStore
@@ -110,7 +113,7 @@ class SweptRows:
         return self.sweep.size
 
 
-def prepare(path: config.Source, software: str = "", *, searched: bool = False) -> Sweep:
+def prepare(path: Source, software: str = "", *, searched: bool = False) -> Sweep:
     """Read a study file and check every value in it against the files that it is to go into.
 
     Parameters
@@ -127,9 +130,9 @@ def prepare(path: config.Source, software: str = "", *, searched: bool = False) 
     """
     for shared in (shared_model, shared_network):
         shared.cache_clear()  # every file that a key depends on is to be read now
-    with config.recording() as files:
+    with recording() as files:
         study = load_study(path)
-        study_text = path.file if isinstance(path, config.Document) else str(path)
+        study_text = path.file if isinstance(path, Document) else str(path)
         check_verb(study, study_text, searched=searched)
         check_values(path, study)
         study = under(study, software) if software else study
@@ -255,13 +258,11 @@ def load_rows(path: str | Path) -> Any:
         import polars
     except ImportError:
         return plain_rows(path)
-    path = Path(path)
+    if Path(path).suffix == ".parquet":
+        return read_parquet(path, MAX_FRAME_CELLS)
     try:
-        if path.suffix == ".parquet":
-            with path.open("rb") as stream:  # polars takes no path that is not UTF-8
-                return polars.read_parquet(stream)
         return polars.DataFrame(plain_rows(path), strict=False, infer_schema_length=None)
-    except (OSError, polars.exceptions.PolarsError) as error:
+    except polars.exceptions.PolarsError as error:
         raise ConfigError(f"cannot be read: {error}", file=str(path)) from error
 
 
@@ -269,11 +270,17 @@ def plain_rows(path: str | Path) -> list[Row]:
     """Open the rows of a sweep as a list of dicts with numbers where there are numbers."""
     path = Path(path)
     if path.suffix == ".parquet":
-        return list(load_rows(path).to_dicts())
+        return _some(read_parquet(path).to_dicts(), path)
     if path.suffix != ".csv":
         raise ConfigError("the file must end in .csv or .parquet", file=str(path))
-    rows = read_csv(path, limit=2**31)
-    return [{name: _read(name, cell) for name, cell in row.items()} for _, row in rows]
+    rows = read_csv(path, limit=2**29)
+    return _some([{name: _read(name, cell) for name, cell in row.items()} for _, row in rows], path)
+
+
+def _some(rows: list[Row], path: Path) -> list[Row]:
+    if not rows:
+        raise ConfigError("there are no rows", file=str(path))
+    return rows
 
 
 def _read(name: str | None, cell: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import re
@@ -11,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import MAX_RESULT_BYTES, content_hash, read_json, read_text
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.report.figures.embedded import axes_record
 from ridgeline.report.honesty.pictures import SUFFIXES as FIGURES
@@ -22,10 +21,8 @@ from ridgeline.study.point import Point
 from ridgeline.study.repeat import repeat
 from ridgeline.study.study_file import load_study
 from ridgeline.study.sweep import plain_rows, run_sweep
-from ridgeline.workload.trace.json_files import read_json
 
 Verdict = Literal["equal", "differs", "cannot be repeated"]
-_MAX_BYTES = 2**28
 _DEPTH = 40
 _TINY = 1e-300
 _UNTOLD = frozenset({"schema", "uncertainty", "launch", "ops", "packets", "advice", "plans"})
@@ -165,11 +162,11 @@ def verify(
             )
         return _finished(name, "rows", lambda: _rows(plain_rows(path), study), tolerance)
     if suffix in {".html", ".htm"}:
-        page = read_text(path, limit=_MAX_BYTES)
+        page = read_text(path, limit=MAX_RESULT_BYTES)
         return _finished(name, "report", lambda: _report(page, name, study, described), tolerance)
     if suffix != ".json":
         raise ConfigError("allowed are .json, .svg, .png, .csv, .parquet and .html", file=name)
-    saved = read_json(read_text(path, limit=_MAX_BYTES).encode(), name)
+    saved = read_json(path, MAX_RESULT_BYTES)
     what, pairs = _document(saved, name, described)
     return _finished(name, what, pairs, tolerance)
 
@@ -396,7 +393,7 @@ def _figure_of_rows(
     file = next((place for place in places if place.is_file()), None)
     if file is None:
         raise _CannotRepeatError(f"its table {name} is not here (give --data)")
-    hashed = hashlib.sha256(file.read_bytes()).hexdigest()
+    hashed = content_hash(file)
     yield f"content of {name} (sha256)", table["sha256"], hashed
     asked = record["repeat"]
     options = {name: value for name, value in asked.items() if name not in {"of", "kind"}}

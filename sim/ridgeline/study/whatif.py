@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import MAX_RESULT_BYTES, read_json
 from ridgeline.engine.executor import run
 from ridgeline.engine.program import Flags, Floats, Program
 from ridgeline.engine.replay import replay_s
@@ -28,7 +28,6 @@ from ridgeline.parallel.lower import COLLECTIVE
 from ridgeline.report.critical_path import critical_path_s
 from ridgeline.report.result import Result
 from ridgeline.study.repeat import repeat
-from ridgeline.workload.trace.json_files import read_json
 
 MOST_POINTS = 1_000_000
 _LINK, _DEVICE = re.compile(r".*\(([^()]*)\)"), "device/"
@@ -150,7 +149,7 @@ def saved_step(
         raise RidgelineError(
             "whatif needs a result (JSON of ridgeline run --json), or a model and a cluster"
         )
-    saved = read_json(read_text(file).encode(), file)
+    saved = read_json(file, MAX_RESULT_BYTES)
     if not isinstance(saved, dict):
         raise ConfigError("expected the JSON of one result", file=file)
     return repeat(saved, model=model, cluster=cluster, software=software, file=file)

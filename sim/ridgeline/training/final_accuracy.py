@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import read_text
 from ridgeline.errors import RidgelineError, nearest
 
 

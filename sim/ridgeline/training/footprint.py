@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import read_text
 from ridgeline.errors import RidgelineError, nearest
 from ridgeline.training import goodput
 from ridgeline.training.failures import DAY_S

@@ -4,6 +4,9 @@ import pytest
 
 onnx = pytest.importorskip("onnx", reason="onnx is not installed: make test-trace")
 
+import itertools
+import os
+
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
@@ -12,6 +15,7 @@ from ridgeline.cli import execute
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.workload import Pass
 from ridgeline.workload.trace.network import TraceWarning
+from ridgeline.workload.trace.onnx_graph import _ordered
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 
@@ -107,13 +111,99 @@ def test_cycles_missing_values_and_garbage_are_one_error_each(tmp_path, capsys):
         assert "Traceback" not in error
 
 
-def test_weights_stored_elsewhere_are_never_looked_for(tmp_path):
+def spoil_opset(model):
+    model.opset_import[0].version = 999
+
+
+def spoil_no_opset(model):
+    model.opset_import[0].version = 0
+
+
+def spoil_few_bytes(model):
+    tensor = model.graph.initializer[1]
+    tensor.raw_data = tensor.raw_data[:-4]
+
+
+def spoil_many_bytes(model):
+    model.graph.initializer[1].raw_data += b"more"
+
+
+def spoil_sizes(model):
+    model.graph.initializer[0].dims[:] = [2**40, 2**40]
+
+
+def spoil_sign(model):
+    model.graph.initializer[0].dims[0] = -32
+
+
+def spoil_input(model):
+    model.graph.input[0].type.tensor_type.shape.dim[1].dim_value = -16
+
+
+def spoil_type(model):
+    model.graph.initializer[0].data_type = 99
+
+
+def spoil_escapes(model):
+    model.graph.node[0].input[0] = "\x1b[31m\u202e"
+
+
+def spoil_attribute(model):
+    model.graph.node[0].attribute[0].CopyFrom(helper.make_attribute("transB", "yes"))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "message"),
+    [
+        (spoil_opset, r"operators of version 999; the onnx package here knows 1 to \d+"),
+        (spoil_no_opset, "operators of version 0"),
+        (spoil_few_bytes, r"'a.bias' has 124 bytes; its sizes need 128"),
+        (spoil_many_bytes, r"'a.bias' has 132 bytes; its sizes need 128"),
+        (spoil_sizes, r"'a.weight' cannot have the sizes 1099511627776 x 1099511627776"),
+        (spoil_sign, r"'a.weight' cannot have the sizes -32 x 16"),
+        (spoil_input, r"the input 'x' cannot have the sizes -16"),
+        (spoil_type, r"'a.weight' has the data type 99"),
+        (spoil_escapes, r"reads '.*\\x1b\[31m.*', which nothing makes"),
+        (spoil_attribute, r"x\.onnx: "),
+    ],
+)
+def test_what_cannot_be_is_refused(tmp_path, spoil, message):
     path = perceptron(tmp_path / "x.onnx")
+    model = onnx.load(path)
+    spoil(model)
+    path.write_bytes(model.SerializeToString())
+    with pytest.raises(ConfigError, match=message) as caught:
+        rl.load_model(path)
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("size", [0, 1, 10, 100, 1000])
+def test_a_file_that_is_cut_is_refused(tmp_path, size):
+    path = perceptron(tmp_path / "x.onnx")
+    path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(ConfigError, match=r"x\.onnx"):
+        rl.load_model(path)
+
+
+def test_nodes_may_stand_in_any_order(tmp_path):
+    names = ["x", *(f"v{i}" for i in range(3000))]
+    nodes = [helper.make_node("Relu", [x], [y]) for x, y in itertools.pairwise(names)]
+    last = helper.make_node("MatMul", [names[-1], "w"], ["y"])
+    io = {"x": (FLOAT, ["n", 4])}, {"y": (FLOAT, ["n", 5])}
+    path = write(tmp_path / "x.onnx", [last, *reversed(nodes)], *io, [weight("w", 4, 5)])
+    ordered = _ordered(onnx.load(path).graph, path)
+    assert [node.output[0] for node in ordered] == [*names[1:], "y"]
+
+
+@pytest.mark.parametrize("location", ["not-there.bin", "../x.bin", "/dev/zero", "pipe"])
+def test_weights_stored_elsewhere_are_never_looked_for(tmp_path, location):
+    path = perceptron(tmp_path / "x.onnx")
+    os.mkfifo(tmp_path / "pipe")
     model = onnx.load(path)
     for tensor in model.graph.initializer:
         tensor.ClearField("raw_data")
         tensor.data_location = TensorProto.EXTERNAL
-        tensor.external_data.add(key="location", value="not-there.bin")
+        tensor.external_data.add(key="location", value=location)
     path.write_bytes(model.SerializeToString())
     assert rl.load_model(path).training(2).parameters == 800
 

@@ -17,7 +17,7 @@ from io import StringIO
 from pathlib import Path
 from typing import NamedTuple
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import read_text
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.components.scaling import delay_at, node_factor, nominal_voltage
 from ridgeline.hardware.components.schema import PointGrid

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+import struct
+import warnings
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import MAX_RESULT_BYTES, opened, read_text
 from ridgeline.errors import ConfigError
 from ridgeline.report.figures.embedded import RECORD, VERSION
 from ridgeline.report.honesty.documents import result_facts
 from ridgeline.report.honesty.evidence import Evidence, Row, facts_of, number
 
-MAX_BYTES = 2**27
 SUFFIXES = (".svg", ".png")
 _SVG, _DC = "{http://www.w3.org/2000/svg}", "{http://purl.org/dc/elements/1.1/}"
+MAX_PIXELS = 2**26
 _PNG = b"\x89PNG\r\n\x1a\n"
 _LEAST_TICKS = 3
 _CONTENT = {"title", "series", "written", "patches"}
@@ -119,25 +123,45 @@ def _descriptions(path: str | Path) -> list[str]:
 
 
 def _png_texts(path: str | Path) -> list[str]:
-    from PIL import Image, UnidentifiedImageError
+    with opened_png(path) as image:
+        return [str(v) for k, v in image.info.items() if isinstance(v, str) and k != "Software"]
 
-    file = Path(path)
-    try:
-        with file.open("rb") as stream:
-            if stream.read(8) != _PNG:
-                raise ConfigError("this is not a PNG file", file=str(path))
-        with Image.open(file) as image:
-            image.load()
-            return [str(v) for k, v in image.info.items() if isinstance(v, str) and k != "Software"]
-    except (UnidentifiedImageError, ValueError, SyntaxError) as error:
-        raise ConfigError(f"this is not a whole PNG file: {error}", file=str(path)) from error
-    except OSError as error:
-        why = error.strerror or error
-        raise ConfigError(f"cannot be read: {why}", file=str(path)) from error
+
+@contextmanager
+def opened_png(path: str | Path) -> Iterator[Any]:
+    """Open a PNG file of at most `MAX_PIXELS` as an image of Pillow, read to its end.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot be read, is no whole PNG file, or is larger.
+    """
+    from PIL import Image
+
+    file = str(path)
+    with opened(path) as stream:
+        if stream.read(8) != _PNG:
+            raise ConfigError("this is not a PNG file", file=file)
+        stream.seek(0)
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of Pillow, about less than `MAX_PIXELS`
+                image = Image.open(stream, formats=["PNG"])
+                if image.width * image.height > MAX_PIXELS:
+                    raise ConfigError(
+                        f"{image.width} x {image.height} pixels; allowed: {MAX_PIXELS}", file=file
+                    )
+                image.load()
+        except (OSError, ValueError, SyntaxError, struct.error, zlib.error) as error:
+            raise ConfigError(f"this is not a whole PNG file: {error}", file=file) from error
+        except Image.DecompressionBombError as error:
+            raise ConfigError(f"more than {MAX_PIXELS} pixels", file=file) from error
+        with image:
+            yield image
 
 
 def _tree(path: str | Path) -> ElementTree.Element:
-    text = read_text(path, limit=MAX_BYTES)
+    text = read_text(path, limit=MAX_RESULT_BYTES)
     if "<!ENTITY" in text:
         raise ConfigError("XML entities are not read", file=str(path))
     builder = ElementTree.TreeBuilder(insert_comments=True)

@@ -7,10 +7,10 @@ import re
 from html import escape
 from pathlib import Path
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import MAX_RESULT_BYTES, read_text
 from ridgeline.errors import ConfigError
 from ridgeline.report.files import replacing, write_text
-from ridgeline.report.honesty.pictures import MAX_BYTES, SUFFIXES
+from ridgeline.report.honesty.pictures import SUFFIXES, opened_png
 
 _SIZE_PT, _BAND_PT = 9.0, 16.0
 _INK = "#b00020"
@@ -28,7 +28,7 @@ def stamp_figure(path: str | Path, out: str | Path, stamp: str) -> None:
     if len(suffixes) > 1 or not suffixes <= set(SUFFIXES):
         raise ConfigError(f"both files must be {' or both '.join(SUFFIXES)}", file=str(out))
     if suffixes == {".svg"}:
-        write_text(out, _stamped_svg(read_text(path, limit=MAX_BYTES), stamp, str(path)))
+        write_text(out, _stamped_svg(read_text(path, limit=MAX_RESULT_BYTES), stamp, str(path)))
         return
     raw = _stamped_png(path, stamp)
     with replacing(out) as temporary:
@@ -71,16 +71,12 @@ def _stamped_png(path: str | Path, stamp: str) -> bytes:
     from matplotlib import font_manager
     from PIL import Image, ImageDraw, ImageFont, PngImagePlugin
 
-    try:
-        with Image.open(path) as image:
-            image.load()
-            info: dict[str, str] = {
-                k: v for k, v in image.info.items() if isinstance(k, str) and isinstance(v, str)
-            }
-            picture = image.convert("RGB")
-            dpi = image.info.get("dpi")
-    except (OSError, ValueError, SyntaxError) as error:
-        raise ConfigError(f"this is not a whole PNG file: {error}", file=str(path)) from error
+    with opened_png(path) as image:
+        info: dict[str, str] = {
+            k: v for k, v in image.info.items() if isinstance(k, str) and isinstance(v, str)
+        }
+        picture = image.convert("RGB")
+        dpi = image.info.get("dpi")
     scale = (dpi[0] if dpi else 100.0) / 72.0
     font = ImageFont.truetype(font_manager.findfont("DejaVu Sans"), round(_SIZE_PT * scale))
     probe = ImageDraw.Draw(picture)

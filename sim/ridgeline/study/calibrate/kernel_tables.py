@@ -18,6 +18,7 @@ from ridgeline.study.calibrate import kernel_shares
 from ridgeline.study.import_rows import kernels as deepbench
 from ridgeline.study.import_rows.names import find_name
 from ridgeline.study.import_rows.nccl_tests import is_log, read_nccl_tests
+from ridgeline.study.parquet_file import read_parquet
 from ridgeline.study.validate import (
     attention,
     cast,
@@ -256,24 +257,14 @@ def read_table(path: str | Path) -> list[MeasuredRow]:
     if is_log(file):
         rows = [MeasuredRow(str(file), line, values) for line, values in read_nccl_tests(file)]
     else:
-        rows = _read_parquet(file) if file.suffix == PARQUET else read_rows(file)
+        rows = _parquet_rows(file) if file.suffix == PARQUET else read_rows(file)
     if not rows:
         raise ConfigError("there are no rows", file=str(path))
     return rows
 
 
-def _read_parquet(path: Path) -> list[MeasuredRow]:
-    try:
-        import polars
-    except ImportError as error:
-        raise ConfigError(
-            "Parquet needs polars: pip install 'ridgeline[study]', or write CSV", file=str(path)
-        ) from error
-    try:
-        with path.open("rb") as stream:  # polars takes no path that is not UTF-8
-            table = polars.read_parquet(stream)
-    except (OSError, polars.exceptions.PolarsError) as error:
-        raise ConfigError(f"cannot be read as Parquet: {error}", file=str(path)) from error
+def _parquet_rows(path: Path) -> list[MeasuredRow]:
+    table = read_parquet(path)
     return [
         MeasuredRow(str(path), line, {n: "" if v is None else str(v) for n, v in fields.items()})
         for line, fields in enumerate(table.iter_rows(named=True), start=1)

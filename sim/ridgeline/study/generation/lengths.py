@@ -205,7 +205,7 @@ def _tokens(text: str) -> int:
 
 
 def _read_trace(path: str) -> tuple[GenerationRequest, ...]:
-    rows = read_csv(path, _MAX_BYTES)
+    rows = list(read_csv(path, _MAX_BYTES))
     if not rows:
         raise ConfigError("no requests", file=path)
     known = {*TRACE_COLUMNS, ARRIVAL}

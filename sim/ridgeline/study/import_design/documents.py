@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from ridgeline.config import Document, read_text
+from ridgeline.bounded_files import read_text
+from ridgeline.config import Document
 from ridgeline.errors import ConfigError, short
 from ridgeline.study.columns import parse_formula
 from ridgeline.yaml_nodes import Location, NodeReader, refuse_depth

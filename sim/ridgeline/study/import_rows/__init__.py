@@ -70,8 +70,7 @@ def import_table(suite: str, path: Path) -> list[MeasuredRow]:
         If it cannot be read, or lacks a column that the suite needs.
     """
     rows = read_rows(path)
-    if rows:
-        check_columns(suite, rows[0])
+    check_columns(suite, rows[0])
     return list(imported(suite, rows))
 
 

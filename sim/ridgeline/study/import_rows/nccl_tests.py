@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import read_text
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.network.algorithm import ALGORITHMS
 from ridgeline.network.operations import operation_named

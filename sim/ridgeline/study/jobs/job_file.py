@@ -10,7 +10,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field
 
-from ridgeline.config import Document, Strict, check_kind, read_text, read_yaml, validate
+from ridgeline.bounded_files import read_text
+from ridgeline.config import Document, Strict, check_kind, read_yaml, validate
 from ridgeline.errors import ConfigError
 from ridgeline.hardware.sourced import Count
 from ridgeline.network.placement import check_placement

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ridgeline.config import read_text, read_yaml
+from ridgeline.bounded_files import read_text
+from ridgeline.config import read_yaml
 from ridgeline.study.launch import deepspeed, fsdp, tables
 from ridgeline.study.launch.job import LaunchDraft
 from ridgeline.study.launch.sources import LaunchSource

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import read_text
 from ridgeline.errors import ConfigError
 from ridgeline.study.launch import shell_syntax as syntax
 from ridgeline.study.launch.shell_words import (

@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ridgeline.config import Document, parse_yaml, read_text
+from ridgeline.bounded_files import parse_json, read_text
+from ridgeline.config import Document, parse_yaml
 from ridgeline.errors import ConfigError
-from ridgeline.workload.trace.json_files import read_json
 
 MARK = re.compile("\ue000[0-9]+\ue001")
 """The line that text which follows came from, in values of a shell script."""
@@ -71,7 +71,7 @@ class LaunchSource:
     @cached_property
     def json(self) -> Any:
         """The values of a JSON file."""
-        return read_json(self.text.encode(), self.file)
+        return parse_json(self.text, self.file)
 
     def line_of(self, name: str, section: str = "") -> int:
         """Return the first line that sets a key, behind a section's heading; 0 if none does."""

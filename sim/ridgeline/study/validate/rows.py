@@ -89,9 +89,13 @@ def read_rows(path: Path) -> list[MeasuredRow]:
     Raises
     ------
     ConfigError
-        If it cannot be read, is too large, or a row has more or fewer fields than the header.
+        If it cannot be read, is too large, has no rows, or a row has more or fewer fields than the
+        header.
     """
     from ridgeline.study.import_rows.nccl_tests import is_log, read_nccl_tests
 
     found = read_nccl_tests(path) if is_log(path) else read_csv(path, MAX_BYTES)
-    return [MeasuredRow(str(path), line, fields) for line, fields in found]
+    rows = [MeasuredRow(str(path), line, fields) for line, fields in found]
+    if not rows:
+        raise ConfigError("there are no rows", file=str(path))
+    return rows

@@ -6,16 +6,14 @@ file of that format is read, and one line in `FORMATS`.
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ridgeline.config import record_file
+from ridgeline.bounded_files import parse_json, read_head, record_file
 from ridgeline.errors import ConfigError
-from ridgeline.workload.trace.json_files import read_json
 
 if TYPE_CHECKING:
     from ridgeline.workload.execution import Execution
@@ -122,17 +120,10 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model 
             loaded: Model | Execution = read(path, *more)
             return loaded
     if len(text) < HEAD_BYTES:
-        read_json(text.encode(), str(path))  # says where it is no JSON, if that is what is wrong
+        parse_json(text, str(path))  # says where it is no JSON, if that is what is wrong
     raise ConfigError(f"this is none of: {', '.join(f.name for f in fitting)}", file=str(path))
 
 
 def head(path: Path) -> str:
     """Return the first part of a file as text, whatever it is."""
-    if path.exists() and not path.is_file():
-        raise ConfigError("this is not a regular file", file=str(path))
-    try:
-        with gzip.open(path) if path.name.lower().endswith(".gz") else path.open("rb") as stream:
-            return stream.read(HEAD_BYTES).decode("utf-8", "replace")
-    except (OSError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"cannot be read: {reason}", file=str(path)) from error
+    return read_head(path, HEAD_BYTES).decode("utf-8", "replace")

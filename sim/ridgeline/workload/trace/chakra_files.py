@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
+from ridgeline.bounded_files import read_bytes, read_json
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.workload.execution import MAX_RANKS, Ints
 from ridgeline.workload.trace import chakra_wire as wire
-from ridgeline.workload.trace.json_files import read_bytes, read_json
 
-MAX_RANK_BYTES = 4 * 2**30
+MAX_RANK_BYTES = 2**29
 PORTION_BYTES = 8 * 2**20
 MAX_GROUP_BYTES = 64 * 2**20
 GROUPS_SUFFIX = ".comm_groups.json"
@@ -93,7 +93,7 @@ def prefix_of(path: Path) -> str:
 def read_groups(path: str | Path) -> dict[str, tuple[int, ...]]:
     """Read ``{"name": [ranks], ...}``, or raise ConfigError."""
     file = str(path)
-    data = read_json(read_bytes(path, MAX_GROUP_BYTES), file)
+    data = read_json(path, MAX_GROUP_BYTES)
     if not isinstance(data, dict):
         raise ConfigError("expected an object of groups of ranks", file=file)
     groups = {}

@@ -18,7 +18,7 @@ from ridgeline.errors import ConfigError
 from ridgeline.workload.execution import Execution
 from ridgeline.workload.trace import chakra, chakra_files
 from ridgeline.workload.trace import chakra_encode as encode
-from ridgeline.workload.trace.json_stream import JsonStream, open_json
+from ridgeline.workload.trace.json_stream import JsonStream
 
 _TYPES = ("INVALID_NODE", "METADATA_NODE", "MEM_LOAD_NODE", "MEM_STORE_NODE", "COMP_NODE",
           "COMM_SEND_NODE", "COMM_RECV_NODE", "COMM_COLL_NODE", "STORAGE_NODE", "BATCH_NODE",
@@ -65,9 +65,8 @@ def _siblings(path: Path, prefix: str) -> list[Path]:
 
 
 def _messages(path: Path) -> Iterator[bytes]:
-    stream, raw = open_json(path)
     yield _framed(encode.field(1, chakra.VERSION.encode()))
-    with raw:
+    with JsonStream(path) as stream:
         for node in _nodes(stream):
             if isinstance(node, dict) and "version" in node and "name" not in node:
                 continue  # the metadata

@@ -2,41 +2,45 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
+import re
 from collections.abc import Iterator
-from io import TextIOWrapper
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Self
 
-from ridgeline.errors import ConfigError
+from ridgeline.bounded_files import MAX_DIGITS, TextStream, refuse_depth
+from ridgeline.errors import ConfigError, short
 
 CHUNK = 1 << 20
 MAX_OBJECT = 1 << 24
-MAX_HEAD = 1 << 26
-_SPACE = " \t\r\n"
+MAX_HEAD = 1 << 25
+_SPACE = re.compile(r"[ \t\r\n]*")
 
 
 class JsonStream:
     """A text that is read piece by piece and decoded value by value."""
 
-    def __init__(self, stream: IO[str], file: str) -> None:
-        self.stream, self.file = stream, file
+    def __init__(self, path: str | Path) -> None:
+        self.stream = TextStream(path)
+        self.file = self.stream.file
         self.text, self.at, self.passed, self.lines = "", 0, 0, 1
         self.ended = False
         self._decode = json.JSONDecoder().raw_decode
 
-    def more(self) -> bool:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stream.close()
+
+    def more(self, size: int = CHUNK) -> bool:
         """Read another piece; False at the end."""
         if self.ended:
             return False
         try:
-            piece = self.stream.read(CHUNK)
+            piece = self.stream.read(size)
         except UnicodeDecodeError as error:
             raise self.fail("not UTF-8 text") from error
-        except (OSError, EOFError, zlib.error) as error:
-            raise self.fail(f"cannot be read: {error}") from error
         self.ended = not piece
         self.lines += self.text.count("\n", 0, self.at)
         self.text, self.at = self.text[self.at :] + piece, 0
@@ -44,14 +48,18 @@ class JsonStream:
 
     def fail(self, message: str) -> ConfigError:
         """Return an error at the present line."""
-        line = self.lines + self.text.count("\n", 0, self.at)
-        return ConfigError(message, file=self.file, line=line)
+        return ConfigError(message, file=self.file, line=self.line)
+
+    @property
+    def line(self) -> int:
+        """Where the next value stands."""
+        return self.lines + self.text.count("\n", 0, self.at)
 
     def peek(self) -> str:
         """Return the next character that is not white space, or '' at the end."""
         while True:
-            while self.at < len(self.text) and self.text[self.at] in _SPACE:
-                self.at += 1
+            if space := _SPACE.match(self.text, self.at):
+                self.at = space.end()
             if self.at < len(self.text):
                 return self.text[self.at]
             if not self.more():
@@ -74,6 +82,7 @@ class JsonStream:
             try:
                 found, end = self._decode(self.text, self.at)
                 if end < len(self.text) or self.ended:  # a number may go on in the next piece
+                    refuse_depth(self.text[self.at : end], self.file, self.line)
                     self.at = end
                     return found
             except RecursionError as error:
@@ -82,10 +91,11 @@ class JsonStream:
                 if self.ended:
                     raise self.fail(f"not JSON: {error.msg} (or the file ends too early)") from None
             except ValueError as error:
-                raise self.fail(f"not JSON that can be read: {error}") from error
-            if len(self.text) - self.at > limit:
+                raise self.fail(f"a number of more than {MAX_DIGITS} digits") from error
+            pending = len(self.text) - self.at
+            if pending > limit:
                 raise self.fail(f"not JSON, or a value of more than {limit} characters")
-            if not self.more():
+            if not self.more(max(CHUNK, pending)):  # decoded again: pieces grow as it does
                 self.ended = True
 
     def items(self) -> Iterator[Any]:
@@ -108,21 +118,8 @@ class JsonStream:
         while True:
             key = self.value()
             if not isinstance(key, str):
-                raise self.fail(f"not JSON: expected a key, found {key!r:.60}")
+                raise self.fail(f"not JSON: expected a key, found {short(key)}")
             self.expect(":")
             yield key
             if self.expect(",}") == "}":
                 return
-
-
-def open_json(path: str | Path) -> tuple[JsonStream, IO[Any]]:
-    """Open a JSON file, unpacked if its name ends in .gz; the caller closes the second."""
-    file = str(path)
-    try:
-        if Path(path).exists() and not Path(path).is_file():
-            raise ConfigError("this is not a regular file", file=file)
-        packed = file.lower().endswith(".gz")
-        raw: Any = gzip.open(path) if packed else Path(path).open("rb")  # noqa: SIM115
-    except OSError as error:
-        raise ConfigError(f"cannot be read: {error.strerror or error}", file=file) from error
-    return JsonStream(TextIOWrapper(raw, encoding="utf-8"), file), raw

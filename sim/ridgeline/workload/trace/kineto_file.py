@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ridgeline.errors import ConfigError
-from ridgeline.workload.trace.json_stream import MAX_HEAD, open_json
+from ridgeline.workload.trace.json_stream import MAX_HEAD, JsonStream
 
-MAX_EVENTS = 50_000_000
+MAX_EVENTS = 5_000_000
 MAX_WORLD = 10**6
 HOST_OP = "cpu_op"
 Stream = tuple[str, str]
@@ -121,10 +121,9 @@ class Trace:
 
 def read(path: Path) -> Trace:
     """Read the trace of one rank, event by event."""
-    stream, raw = open_json(path)
     trace = Trace(str(path))
     events = 0
-    with raw:
+    with JsonStream(path) as stream:
         for key in stream.object():
             if key == "traceEvents":
                 for event in stream.items():

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import read_text
 from ridgeline.errors import ConfigError, nearest
 from ridgeline.workload.graph import Conv, Gemm
 
@@ -82,7 +82,7 @@ def read_layers(path: str | Path) -> tuple[TopologyLine, ...]:
 
 def _rows(text: str) -> list[tuple[int, list[str]]]:
     """Cells of all lines that are not blank, without comments and without commas at the end."""
-    lines = text.removeprefix("\ufeff").splitlines()
+    lines = text.splitlines()
     filled = [line for line in lines if line.strip()]
     separator = "," if filled and "," in filled[0] else "\t"
     rows = []

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import PrivateAttr
 
+from ridgeline.bounded_files import parse_json, read_bytes
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.workload import numerics as precisions
 from ridgeline.workload import optimizers
@@ -31,7 +32,6 @@ from ridgeline.workload.model import MAX_BATCH, Model
 from ridgeline.workload.optimizers import Optimizer
 from ridgeline.workload.trace.affine import AffineNumber, NotAffineError, at_batch, joined
 from ridgeline.workload.trace.documents import graph_document, graph_of, read_section, sizes
-from ridgeline.workload.trace.json_files import read_bytes, read_json
 
 FORMAT = "ridgeline-graph"
 VERSION = 1
@@ -320,7 +320,7 @@ def load(path: str | Path) -> RecordedModel:
         If it is damaged, too large, of a later version, or says something impossible; with place.
     """
     raw = read_bytes(path, MAX_BYTES)
-    return from_document(read_json(raw, str(path)), str(path), hashlib.sha256(raw).hexdigest())
+    return from_document(parse_json(raw, str(path)), str(path), hashlib.sha256(raw).hexdigest())
 
 
 def from_document(data: Any, file: str, digest: str = "") -> RecordedModel:

@@ -17,6 +17,7 @@ from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.workload import optimizers
 from ridgeline.workload.model import Model
 from ridgeline.workload.trace.network import TraceWarning, traced_model
+from ridgeline.workload.trace.onnx_check import check_tensors
 from ridgeline.workload.trace.protobuf import slim
 
 _OPTIONS = {
@@ -128,6 +129,7 @@ def _parsed(path: Path) -> tuple[Any, Any]:
         raise ConfigError("the ONNX file has no graph with nodes", file=str(path))
     if len(model.graph.node) > MAX_NODES:
         raise ConfigError(f"over {MAX_NODES} nodes", file=str(path))
+    check_tensors(model, places, str(path))
     if model.functions:
         try:
             model = onnx.inliner.inline_local_functions(model)

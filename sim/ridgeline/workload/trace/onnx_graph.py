@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -94,30 +95,36 @@ class OnnxGraph:
 
 
 def _ordered(graph: Any, path: Path) -> list[Any]:
-    """Nodes in an order in which they can run."""
+    """Nodes in an order in which they can run: that of the file as far as it can."""
     ready = {"", *(i.name for i in graph.initializer), *(i.name for i in graph.input)}
     ready.update(i.values.name for i in graph.sparse_initializer)
-    waiting, ordered = list(graph.node), []
-    makers = {name for node in waiting for name in node.output}
-    for node in waiting:
+    nodes = list(graph.node)
+    makers = {name: place for place, node in enumerate(nodes) for name in node.output}
+    readers: list[list[int]] = [[] for _ in nodes]
+    waits = [0] * len(nodes)
+    for place, node in enumerate(nodes):
         missing = [x for x in node.input if x not in ready and x not in makers]
         if missing:
             raise ConfigError(
                 f"the node {node.name or node.op_type!r} reads {missing[0]!r}, which nothing makes",
                 file=str(path),
             )
-    while waiting:
-        later = []
-        for node in waiting:
-            if all(x in ready for x in node.input):
-                ordered.append(node)
-                ready.update(node.output)
-            else:
-                later.append(node)
-        if len(later) == len(waiting):
-            names = ", ".join(n.name or n.op_type for n in later[:5])
-            raise ConfigError(f"the graph has a cycle through the nodes {names}", file=str(path))
-        waiting = later
+        for maker in {makers[x] for x in node.input if x not in ready}:
+            readers[maker].append(place)
+            waits[place] += 1
+    able = [place for place, count in enumerate(waits) if count == 0]  # sorted, so it is a heap
+    ordered = []
+    while able:
+        place = heapq.heappop(able)
+        ordered.append(nodes[place])
+        for reader in readers[place]:
+            waits[reader] -= 1
+            if waits[reader] == 0:
+                heapq.heappush(able, reader)
+    if len(ordered) < len(nodes):
+        stuck = [node for node, count in zip(nodes, waits, strict=True) if count]
+        names = ", ".join(n.name or n.op_type for n in stuck[:5])
+        raise ConfigError(f"the graph has a cycle through the nodes {names}", file=str(path))
     return ordered
 
 

@@ -8,10 +8,12 @@ to be parsed as a whole. Nothing is ever unpickled or executed.
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from ridgeline.bounded_files import opened
 from ridgeline.errors import ConfigError
 
 KEEP_BYTES = 2**16
@@ -47,14 +49,15 @@ def slim(path: Path) -> tuple[bytes, dict[str, Place]]:
     ConfigError
         If the file cannot be read, is cut off, or is no ONNX model.
     """
-    try:
-        with path.open("rb") as file:
-            if path.stat().st_size == 0:
-                raise ConfigError("the file is empty", file=str(path))
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                return _slim_model(_Reader(data, path))
-    except OSError as error:
-        raise ConfigError(f"cannot read the file: {error.strerror}", file=str(path)) from error
+    with opened(path) as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            raise ConfigError("the file is empty", file=str(path))
+        try:
+            data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except OSError as error:
+            raise ConfigError(f"cannot be read: {error.strerror}", file=str(path)) from error
+        with data:
+            return _slim_model(_Reader(data, path))
 
 
 class _Reader:

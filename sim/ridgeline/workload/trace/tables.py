@@ -8,15 +8,13 @@ Elementwise layers and biases are not in such tables, so they are not in the net
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
 from pydantic import PrivateAttr
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import csv_rows, read_text
 from ridgeline.errors import ConfigError, RidgelineError
 from ridgeline.workload import ops
 from ridgeline.workload.builder import GraphBuilder
@@ -106,7 +104,7 @@ def load(path: str | Path) -> Model:
     ConfigError
         If the header is that of neither, or a value is impossible; with file, line and column.
     """
-    header = read_text(path).lstrip("\ufeff \r\n").splitlines()[:1]
+    header = read_text(path).lstrip(" \r\n").splitlines()[:1]
     names = [_name(cell) for cell in header[0].split(",")] if header else []
     products = {"m", "n", "k"} <= set(names) and not names[0].startswith("layer")
     if products or set(_CONV) <= set(names):
@@ -139,8 +137,8 @@ def _name(cell: str) -> str:
 def _deepbench(path: str | Path) -> Sequence[TopologyLine]:
     """Read kernels: m, n, k of products C[m, n] = A[m, k] B[k, n]; w, h, c, n, k, ... of images."""
     file = str(path)
-    reader = csv.reader(io.StringIO(read_text(path).removeprefix("\ufeff")))
-    rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
+    table = csv_rows(read_text(path), file, strict=False)
+    rows = [(line, row) for line, row in table if any(cell.strip() for cell in row)]
     columns = [_name(cell) for cell in rows[0][1]]
     both = "filters" in columns  # else k is the number of filters of a convolution
     layers = []

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ridgeline.config import read_text
+from ridgeline.bounded_files import parse_json, read_text
 from ridgeline.study.launch import (
     accelerate,
     adapters,
@@ -36,7 +36,6 @@ from ridgeline.study.launch.options import canonical
 from ridgeline.study.launch.registry import reader
 from ridgeline.study.launch.shell import ScriptFindings, follow
 from ridgeline.study.launch.sources import PLACEHOLDER, LaunchSource, leaves, plain
-from ridgeline.workload.trace.json_files import read_json
 
 _NAME = "deepspeed"
 _WHERE: batch.Where = {
@@ -312,7 +311,7 @@ def _say_json(draft: LaunchDraft, source: LaunchSource, name: str) -> None:
             f" --set {hole['name'].lstrip('$')}=...",
             name,
         )
-    data: Mapping[str, Any] = read_json(plain(source.text).encode(), source.file)
+    data: Mapping[str, Any] = parse_json(plain(source.text), source.file)
     for location, value in leaves(data):
         draft.say("deepspeed:" + ".".join(str(part) for part in location), value)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ridgeline import config as files
+from ridgeline.bounded_files import read_json
 from ridgeline.errors import ConfigError, RidgelineError, nearest
 from ridgeline.workload.families import FAMILIES
 from ridgeline.workload.model import Model
@@ -29,7 +30,6 @@ from ridgeline.workload.trace.huggingface import (  # noqa: F401  (they register
 )
 from ridgeline.workload.trace.huggingface.configuration import Config
 from ridgeline.workload.trace.huggingface.registry import MODEL_TYPES
-from ridgeline.workload.trace.json_files import read_bytes, read_json
 from ridgeline.workload.trace.network import TraceWarning
 
 MAX_BYTES = 4 * 2**20
@@ -49,7 +49,7 @@ def load(path: str | Path, overrides: Mapping[str, Any] | None = None) -> Model:
         If the model type is not known, or a field is missing or says what is not modelled.
     """
     file = str(path)
-    data = read_json(read_bytes(path, MAX_BYTES), file)
+    data = read_json(path, MAX_BYTES)
     if not isinstance(data, dict):
         raise ConfigError("expected an object of fields", file=file)
     field = "_class_name" if "_class_name" in data else "model_type"
