@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import pytest
 from hypothesis import strategies as st
@@ -335,3 +335,53 @@ def test_a_default_document_without_places_still_names_the_field() -> None:
         validate(
             Document("f", {"name": "c", "wheels": {"l": {"radius": 1.0, "spokes": 1}}}, {}), Cart
         )
+
+
+class _Circle(Strict):
+    shape: Literal["circle"]
+    radius: float
+
+
+class _Square(Strict):
+    shape: Literal["square"]
+    side: float
+
+
+class _Drawing(Strict):
+    title: str
+    year: int = 0
+    shapes: list[Annotated[_Circle | _Square, Field(discriminator="shape")]] = Field(default=[])
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "message"),
+    [
+        ("{shape: squares, side: 1.0}", 3, "shapes.0.shape: unknown shape 'squares'; did you mean"),
+        ("{shape: 7}", 3, "unknown shape '7' (allowed: circle, square)"),
+        ("{side: 1.0}", 3, "shapes.0: the field 'shape' is missing"),
+        ("{shape: square, syde: 1.0}", 3, "unknown field 'syde'; did you mean 'side'"),
+    ],
+)
+def test_of_a_tagged_union_the_nearest_tag_is_named(text: str, line: int, message: str) -> None:
+    document = parse_yaml(f"title: a\nshapes:\n  - {text}\n", "f")
+    with pytest.raises(ConfigError) as caught:
+        validate(document, _Drawing)
+    assert message in str(caught.value)
+    assert caught.value.line == line
+    assert "Input" not in str(caught.value)
+
+
+def test_further_mistakes_are_named_where_they_are_few() -> None:
+    def error(text: str) -> str:
+        with pytest.raises(ConfigError) as caught:
+            validate(parse_yaml(text, "f"), _Drawing)
+        return str(caught.value)
+
+    assert error("title: a\nheads: 1").endswith("title, year)")
+    few = error("heads: 1\nb: 2\nyear: x\nshapes: [{shape: circle}]")
+    assert few.startswith("f:1:1: heads: unknown field 'heads'")
+    assert few.endswith(
+        " (and 4 more: unknown 'b', missing 'title', wrong 'year', missing 'shapes.0.radius')"
+    )
+    many = error("\n".join(f"x{i}: 1" for i in range(7)))
+    assert many.endswith(" (and 7 more)")  # six, and the title

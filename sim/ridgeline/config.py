@@ -26,6 +26,7 @@ _OPENERS = 1000
 _FILE_CHARACTERS = 2**15
 """Longer texts than any of the catalogue: a few of them are kept, not hundreds."""
 
+_MOST_NAMED = 5  # further mistakes of a file, beside the first
 _OVERRIDE = {"source": "override by the user", "basis": "assumed"}
 Schema = TypeVar("Schema", bound=BaseModel)
 
@@ -238,14 +239,34 @@ def _explain(document: Document, schema: type[BaseModel], error: ValidationError
             reason = problem["ctx"]["error"]
             message = _unit_message(document.data, reason, location) or str(reason)
             location += getattr(reason, "location", ())
+        case "union_tag_invalid":
+            message, tag = said(problem), problem["ctx"]["discriminator"].strip("'")
+            location += (tag,)
         case "string_type" if "energy" in location[-2:] or _is_price(location):
             message = energy_proposal(problem["input"], location) or said(problem)
         case _:
             message = said(problem)
-    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    others = _other_problems(document.data, problems[1:], location)
+    more = f" (and {len(others)} more)" if others else ""
+    if 0 < len(others) <= _MOST_NAMED:
+        more = f"{more[:-1]}: {', '.join(others)})"
     if problem["type"] == "missing":
         location = location[:-1] if location and location[-1] == problem["loc"][-1] else location
     return document.error(message + more, location)
+
+
+def _other_problems(data: Any, problems: list[Any], first: Location) -> list[str]:
+    """Name further mistakes, each place once: unknown and missing fields, and values."""
+    words = {"extra_forbidden": "unknown", "missing": "missing"}
+    found: dict[Location, str] = {}
+    for problem in problems:
+        place = _in_document(data, problem["loc"])
+        if problem["type"] == "missing" and place[-1:] != problem["loc"][-1:]:
+            place += problem["loc"][-1:]
+        if place != first:
+            name = ".".join(map(str, place))
+            found.setdefault(place, f"{words.get(problem['type'], 'wrong')} {name!r}")
+    return list(found.values())
 
 
 def _is_price(location: Location) -> bool:

@@ -97,6 +97,14 @@ def said(problem: Mapping[str, Any]) -> str:
     known = _SAID.get(problem["type"])
     allowed = problem["msg"] if known is None else known.format(**problem.get("ctx", {}))
     words: list[str] = []
+    if problem["type"] == "union_tag_invalid":
+        field, tag = problem["ctx"]["discriminator"].strip("'"), problem["ctx"]["tag"]
+        words = problem["ctx"]["expected_tags"].split("'")[1::2]
+        near = nearest(str(tag), words) or f" (allowed: {', '.join(words)})"
+        return f"unknown {field} {short(tag)}{near}"
+    if problem["type"] == "union_tag_not_found":
+        field = problem["ctx"]["discriminator"]
+        return f"the field {field} is missing, which says what this is"
     if problem["type"] == "literal_error":
         words = [word for word in problem["ctx"]["expected"].split("'")[1::2] if word]
         allowed = f"allowed: {', '.join(words) or problem['ctx']['expected']}"

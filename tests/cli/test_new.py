@@ -83,6 +83,9 @@ def test_every_field_is_explained_where_it_first_stands(kind: str) -> None:
     [
         (["device", "--kind", "systolik"], "did you mean 'systolic'"),
         (["devise", "--kind", "gpu"], "did you mean 'device'"),
+        (["device"], "a device is of a kind: systolic"),
+        (["study", "--kind", "gpu"], "a study has no kinds"),
+        (["model", "--name", "a: b"], "letters, digits"),
         (["device", "--kind", "gpu", "--name", "a: b"], "letters, digits"),
         (["device", "--kind", "gpu", "--output", "."], "is there already"),
     ],
@@ -93,3 +96,27 @@ def test_mistakes(arguments: list[str], message: str, capsys: pytest.CaptureFixt
     assert out == ""
     assert message in err
     assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "run"),
+    [
+        ("model", "run FILE h100-sxm5-80gb --batch 1"),
+        ("node", "run mlp FILE --plan data=8 --batch 64"),
+        ("cluster", "run mlp FILE --plan data=16 --batch 64"),
+        ("study", "sweep FILE"),
+        ("run", "train FILE --json"),
+    ],
+)
+def test_a_file_to_start_from_runs(
+    what: str, run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.yaml"
+    assert execute(["new", what, "--output", str(path)]) == 0
+    text = path.read_text("utf-8")
+    assert max(map(len, text.splitlines())) <= 100
+    assert "name: mine" in text
+    assert sum(line.lstrip().startswith("# ") for line in text.splitlines()) > 5
+    assert capsys.readouterr() == ("", "")
+    assert execute(run.replace("FILE", str(path)).split()) == 0, capsys.readouterr().err
+    assert execute(["new", what, "--json"]) == 0

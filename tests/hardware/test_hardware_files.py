@@ -194,7 +194,10 @@ def test_a_cluster_of_many_needs_a_fabric_and_adapters(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="needs a fabric"):
         load_cluster(str(tmp_path / "cluster.yaml"))
     write(tmp_path, node=machines.NODE)
-    with pytest.raises(ConfigError, match="no NIC"):
+    with pytest.raises(
+        ConfigError,
+        match=r"no NIC to join a fabric: add to its file 'components: \[\{name: nic0, kind: nic",
+    ):
         load_cluster(str(tmp_path / "cluster.yaml"))
 
 

@@ -289,5 +289,7 @@ def test_a_spatial_array_is_that_of_each_die(tmp_path: Path) -> None:
     device = load_device(str(alone), {**dies, **rates})
     found = gemm(256, 256, 256, device=device)
     assert "of 2 dies" in found.mapping
-    with pytest.raises(ConfigError, match="no rate of the engine is that"):
+    with pytest.raises(
+        ConfigError, match=r"no rate of the engine is that \(there are: .*write [0-9.]+ TFLOP/s"
+    ):
         load_device(str(alone), {**dies})

@@ -217,3 +217,29 @@ def test_mistakes(sides: list[str], says: str, capsys: pytest.CaptureFixture[str
     out, err = capsys.readouterr()
     assert (out, err.count("\n")) == ("", 1)
     assert says in err
+
+
+@pytest.mark.parametrize(
+    ("stacks", "says"),
+    [
+        (("ideal", "pytorch"), "A is a bound (software ideal), B a prediction"),
+        (("pytorch", "ideal"), "B is a bound (software ideal), A a prediction"),
+        (("ideal", "ideal"), "both sides are bounds (software ideal)"),
+        (("pytorch", "pytorch-compile"), "the software differs (A: pytorch, B: pytorch-compile"),
+        (("pytorch", "pytorch"), ""),
+    ],
+)
+def test_a_bound_beside_a_prediction_is_said_everywhere(
+    stacks: tuple[str, str], says: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    sides = [f"mlp dgx-h100 --batch 8 --software {name}" for name in stacks]
+    file = tmp_path / "sides.svg"
+    execute(["compare", *sides, "--out", str(file), "--override", "H4"])
+    said = capsys.readouterr().out
+    saved = rl.compare(*sides).to_dict()
+    assert says in said
+    assert says in saved["ratios"][0]["software"]
+    assert saved["ratios"][0]["software"] == saved["software_statement"]
+    assert ("the software differs" in said) == says.startswith("the software")
+    assert ("no prediction" in said) == ("bound" in says)
+    assert ("no prediction" in file.read_text("utf-8")) == ("bound" in says)

@@ -8,9 +8,11 @@ import pytest
 
 from ridgeline.errors import RidgelineError
 from ridgeline.hardware.load import load_cluster
+from ridgeline.parallel import size
 from ridgeline.parallel.plan.plan import Plan
 from ridgeline.report.result import Result
 from ridgeline.simulation import simulate
+from ridgeline.study import fitting_plan
 from ridgeline.study.fitting_plan import Advice, Remedy, what_would_fit
 
 CASES = {
@@ -18,6 +20,7 @@ CASES = {
     "transformer": ("bert-base", "selene-a100", {"data": 4, "global_batch": 32}, "5 GB"),
     "together": ("gpt2", "selene-a100", {"data": 2, "global_batch": 4, "micro_batch": 2}, "1.2 GB"),
     "more devices": ("gpt2", "selene-a100", {"global_batch": 1}, "700 MB"),
+    "many micro-batches": ("mlp", "dgx1-v100", {"global_batch": 2**15}, "10 MB"),
     "none": ("mlp", "dgx1-v100", {"global_batch": 8}, "30 kB"),
 }
 
@@ -51,7 +54,7 @@ def test_what_is_said_to_fit_does(case: str) -> None:
         tried = with_changes(result, **remedy.changes)
         assert tried.fits
         assert tried.memory_bytes["total"] == remedy.memory_bytes
-        assert tried.step_time_s == remedy.step_time_s
+        assert tried.step_time_s == pytest.approx(remedy.step_time_s, rel=1e-12)
         assert tried.details.plan.devices == remedy.devices
     order = [(len(r.changes), r.devices, r.step_time_s) for r in advice.remedies]
     assert order == sorted(order)
@@ -102,3 +105,39 @@ def test_what_memory_it_takes_is_said_where_nothing_fits() -> None:
     assert advice.least is not None
     (text,) = advice.lines()
     assert "instead of 29.30 KiB" in text
+
+
+def test_micro_batches_too_many_to_play_do_not_end_the_search(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is said to be least fits on no device that has as much, whatever was tried."""
+    advice = advised("many micro-batches")
+    assert {"micro_batch"} in [set(remedy.changes) for remedy in advice.remedies]
+    result = full("many micro-batches")
+    samples = result.details.plan.global_batch
+    tasks = len(result.details.lowered.graph.ops) * samples
+    monkeypatch.setattr(size, "MOST_BYTES", size.TASK_BYTES * tasks / 8)
+    with pytest.raises(RidgelineError, match="micro-batches a step") as refused:
+        with_changes(result, micro_batch=1)
+    assert "devices" not in str(refused.value)
+    enough = int(str(refused.value).partition("use micro_batch=")[2].split()[0])
+    with_changes(result, micro_batch=enough)
+    with pytest.raises(RidgelineError, match="micro-batches a step"):
+        with_changes(result, micro_batch=enough // 2)
+    assert what_would_fit(result) == advice
+
+
+def test_a_pipeline_is_tried_with_as_small_micro_batches_as_can_be_played(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = load_cluster("selene-a100", {"device.memory.hbm.capacity": "1 MB"})
+    fields = {"pipeline": 2, "global_batch": 8, "micro_batch": 8}
+    result = simulate("gpt2", cluster, Plan(**fields))  # type: ignore[arg-type]
+    tasks = result.details.lowered.program.n_tasks
+    monkeypatch.setattr(fitting_plan, "_MOST_TASKS", 2 * tasks)
+    advice = what_would_fit(result)
+    assert advice.untried
+    assert not advice.remedies
+    assert advice.least is not None
+    assert advice.least.changes.get("micro_batch", 8) == 4
+    assert "smaller micro-batches were not tried" in list(advice.lines())[-1]

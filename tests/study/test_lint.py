@@ -243,3 +243,27 @@ def test_the_verb_prints_and_its_status_tells(capsys: pytest.CaptureFixture[str]
     assert execute(["lint", refused, warned, "--json"]) == 1
     read = json.loads(capsys.readouterr().out)
     assert [report["findings"][0]["code"] for report in read] == ["H2", "C2"]
+
+
+@pytest.mark.parametrize(
+    ("columns", "codes"),
+    [
+        ("accuracy_train", {"H2", "H12"}),
+        ("train_top1", {"H2", "H12"}),
+        ("accuracy_train,accuracy_test", set()),
+        ("accuracy", set()),
+    ],
+)
+def test_an_accuracy_of_the_training_set_is_none_beside_the_state_of_the_art(
+    columns: str, codes: set[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "table.csv"
+    values = ",".join("0.8" for _ in columns.split(","))
+    file.write_text(
+        f"# title: 4.1x state of the art training speedup\nsystem,step_ms,{columns}\n"
+        f"ours,10,{values}\nbaseline,41,{values}\n"
+    )
+    found = lint(file)
+    assert {"H2", "H12"} & set(found.codes) == codes
+    if codes:
+        assert "training set alone" in next(f.found for f in found.findings if f.code == "H12")

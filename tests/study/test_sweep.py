@@ -132,6 +132,7 @@ def test_a_folder_that_is_not_there_is_found_before_anything_runs(
 def test_headings_are_the_fewest_parts_that_tell_columns_apart() -> None:
     assert headings(["plan.data", "a.hbm.bandwidth"]) == ["data", "bandwidth"]
     both = ["a.hbm.bandwidth", "a.l2.bandwidth", "bandwidth"]
+    assert headings(["step_time_s", "energy_j.total"]) == ["step_time_s", "energy_j.total"]
     assert headings(both) == ["hbm.bandwidth", "l2.bandwidth", "bandwidth"]
 
 

@@ -10,6 +10,7 @@ import pytest
 
 import ridgeline as rl
 from ridgeline.cli import execute
+from ridgeline.workload.graph import Conv
 
 
 def _printed(capsys: pytest.CaptureFixture[str], command: str) -> Any:
@@ -100,3 +101,29 @@ def test_loaders_take_names_and_paths_alone(load: Any) -> None:
 def test_the_mistyped_field_of_a_plan_is_told_before_the_missing_one() -> None:
     with pytest.raises(rl.ConfigError, match=r"plan.dat: unknown field; did you mean 'data'"):
         rl.Plan(dat=8)
+
+
+def test_a_convolution_takes_the_numbers_of_the_command_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = rl.conv(2, 8, 14, 12, 16, (3, 5), "a40", stride=(2, 1), padding=1, groups=2)
+    command = "conv 2 8 14 12 16 3x5 --device a40 --stride 2x1 --padding 1 --groups 2"
+    assert _printed(capsys, command) == _plain(made.to_dict())
+    loops = Conv(2, 8, 14, 12, 16, 3, 5, (2, 1), (1, 1), (1, 1), 2)
+    assert rl.conv(loops, "a40") == made == rl.conv(loops, device="a40")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((2, "a40"), "expected batch, c_in, height"),
+        ((2, 8, 14, 12, 16, (3, 3, 3), "a40"), "filter is a whole number, or two"),
+        ((2, 8, 14, 12, 16, "3", "a40"), "filter is a whole number, or two"),
+        ((2, 8, 14, 12, 16, 3), "expected batch, c_in, height"),
+        ((2, 8, 14, 12, 0, 3, "a40"), "c_out"),
+        ((2, 8, 14, 12, 16, 30, "a40"), "larger than the padded image"),
+    ],
+)
+def test_a_mistaken_convolution_is_told(arguments: Any, said: str) -> None:
+    with pytest.raises(rl.RidgelineError, match=said):
+        rl.conv(*arguments)

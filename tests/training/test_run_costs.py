@@ -12,6 +12,7 @@ from ridgeline.errors import RidgelineError
 from ridgeline.report.progress import bar_html, progress_bar
 from ridgeline.training import goodput
 from ridgeline.training.train import train
+from ridgeline.verbosity import Verbosity, saying
 
 RUN = """\
 kind: run
@@ -90,3 +91,19 @@ def test_progress(path: Path, capsys: Any) -> None:
     assert 'value="2" max="3"' in bar_html("a <b>", 3, 2)
     assert "a &lt;b&gt;: 2 of 3" in bar_html("a <b>", 3, 2)
     assert bar_html("a", 3, 3) == ""
+
+
+def test_progress_is_a_line_now_and_then_where_nobody_watches(
+    capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter([0.0, 29.0, 31.0, 40.0, 62.0, 99.0])
+    monkeypatch.setattr("ridgeline.report.progress.time.monotonic", lambda: next(clock))
+    with progress_bar("points", 1200) as advance:
+        for count in (1, 11, 100, 888, 200):
+            advance(count)
+    assert capsys.readouterr() == (
+        "", "ridgeline: points: 12 of 1,200\nridgeline: points: 1,000 of 1,200\n"
+    )  # fmt: skip
+    with saying(Verbosity.QUIET), progress_bar("points", 3) as advance:
+        advance(2)
+    assert capsys.readouterr() == ("", "")

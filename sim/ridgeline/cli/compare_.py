@@ -124,6 +124,8 @@ def _print(found: Comparison) -> None:
             )
         if ratio.scaling != "none":
             screen.print(f"{name}: scaling: {ratio.scaling}", soft_wrap=True, markup=False)
+        if ratio.software:
+            screen.print(f"{name}: {ratio.software}", soft_wrap=True, markup=False)
         screen.print(f"{name}: {ratio.accuracy}", soft_wrap=True, markup=False)
         if ratio.at_equal_accuracy is not None:
             text = f"{name}: time to the same accuracy {ratio.at_equal_accuracy:.4g} times as fast"

@@ -89,16 +89,15 @@ def conv_(
         Print the answer as JSON.
     """
     from ridgeline.kernels.single_op import conv
-    from ridgeline.workload.graph import Conv
     from ridgeline.workload.sparsity import parse
 
-    (r, s), strides, paddings, dilations = map(pair, (filter, stride, padding, dilation))
-    loops = Conv(batch, c_in, height, width, c_out, r, s, strides, paddings, dilations, groups)
+    sides, strides, paddings, dilations = map(pair, (filter, stride, padding, dilation))
     zeros = parse(sparsity, density, sparsity_kind, block)
     machine = device_with(device, set_)
     result = conv(
-        loops, machine, pass_=pass_, format=format, sparsity=zeros, mapping=mapping,
-        objective=objective,
+        batch, c_in, height, width, c_out, sides, machine, stride=strides, padding=paddings,
+        dilation=dilations, groups=groups, pass_=pass_, format=format, sparsity=zeros,
+        mapping=mapping, objective=objective,
     )  # fmt: skip
     if quantity is not None:
         print_quantity(result, quantity, json=json)

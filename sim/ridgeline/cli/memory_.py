@@ -191,15 +191,16 @@ def _print_fit(
 
     Its precision and its kernels count, not its allocator and its buffers.
     """
-    from ridgeline.kernels import price
     from ridgeline.network.cluster_topology import from_cluster
     from ridgeline.network.resolve import load_cluster
     from ridgeline.parallel.checkpointing.offload import copied_bytes
     from ridgeline.parallel.checkpointing.offload_fit import fastest_fit
     from ridgeline.parallel.memory.liveness_profile import training_graph_of
+    from ridgeline.parallel.op_pricer import OpPricer
     from ridgeline.parallel.plan.programmed import programmed
     from ridgeline.parallel.plan.resolved import resolved
     from ridgeline.parallel.plan.stack_choice import check_stack, choose_stack
+    from ridgeline.simulation import simulate
     from ridgeline.units import show
 
     cluster = load_cluster(machine)
@@ -207,13 +208,20 @@ def _print_fit(
     choice = choose_stack(software, network, cluster, plan)
     run = resolved(plan, choice.stack, cluster, network)
     check_stack(run.stack, network, cluster, run)
+    pricer = OpPricer(device)
     fit = fastest_fit(
         training_graph_of(programmed(network, run.stack.kernels, device.year), run),
         _budget_bytes(budget) or device.capacity_bytes,
-        lambda op, graph: price(op, graph, device).time_s(device),
+        lambda graph: [cost.time_s(device) for cost in pricer.costs(graph)],
         _host_link(from_cluster(cluster, 1)),
     )
     away = copied_bytes(fit.graph)
+    step_s, is_played = fit.time.step_s, fit.recompute != "budget" and fit.offload != "few"
+    if is_played:  # what a plan can say is asked of the same simulation as ``run`` asks
+        how = {"recompute": fit.recompute, "offload": fit.offload}
+        step_s = simulate(
+            network, cluster, plan.model_copy(update=how), software=choice.stack
+        ).step_time_s
     said = {
         "model": fit.graph.name,
         "batch": fit.graph.batch,
@@ -221,7 +229,8 @@ def _print_fit(
         "offload": fit.offload,
         "peak_bytes": fit.peak_bytes,
         "offloaded_bytes": away,
-        "step_time_s": fit.time.step_s,
+        "step_time_s": step_s,
+        "step_time_is_simulated": is_played,
         "stall_s": fit.time.stall_s,
         **_of_stack(choice),
     }
@@ -235,11 +244,18 @@ def _print_fit(
     screen.print(
         f"recompute {fit.recompute}, offload {fit.offload}: {gone} go to the host and back"
     )
-    step, stall = show(fit.time.step_s, "s", 4), show(fit.time.stall_s, "s", 4)
+    step, stall = show(step_s, "s", 4), show(fit.time.stall_s, "s", 4)
+    places = "one device" if plan.devices == 1 else f"{plan.devices} devices"
     screen.print(
-        f"holds {show(float(fit.peak_bytes), 'B', 4)}; a step on one device takes {step}, of which "
+        f"holds {show(float(fit.peak_bytes), 'B', 4)}; a step on {places} takes {step}, of which "
         f"it waits {stall} for copies"
     )
+    if not is_played:
+        screen.print(
+            "no plan can say this, so the time is that of one micro-batch's ops one after the"
+            " other, with their copies, and not a simulated step",
+            soft_wrap=True,
+        )
 
 
 def _host_link(topology: Topology) -> OffloadLink | None:

@@ -90,12 +90,21 @@ def console() -> Console:
     return Screen(width=None if sys.stdout.isatty() else 100, highlight=False)
 
 
+_PARTS_OF_SOMETHING = frozenset({
+    "total", "value", "other", "mean", "median", "min", "max", "p05", "p95",
+})  # fmt: skip
+
+
 def headings(paths: Sequence[str]) -> list[str]:
-    """Return the fewest last parts of each dotted path that no other of them ends in."""
+    """Return the fewest last parts of each dotted path that no other of them ends in.
+
+    A last part that says nothing alone, as the total of energy_j.total, brings the one before it.
+    """
     made = []
     for path in paths:
         parts = path.split(".")
-        ends = (".".join(parts[-n:]) for n in range(1, len(parts)))
+        fewest = 2 if parts[-1] in _PARTS_OF_SOMETHING else 1
+        ends = (".".join(parts[-n:]) for n in range(fewest, len(parts)))
         others = [f".{other}" for other in paths if other != path]
         made.append(next((e for e in ends if not any(o.endswith(f".{e}") for o in others)), path))
     return made

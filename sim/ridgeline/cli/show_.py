@@ -20,6 +20,7 @@ from ridgeline.input_files import INPUT_KINDS, kind_of_document, named
 from ridgeline.workload.files import is_trace
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
     from rich.console import Console
 
 _VERBS = {"study": "sweep", "jobs": "jobs", "rl-run": "rl", "run": "train"}
@@ -48,10 +49,11 @@ def show_(
     ----------
     name
         A name from ``ridgeline list``, or a YAML file; or KIND-schema for all fields of a kind of
-        file (model, device, node, cluster, software, component, energy-table, dataset, study or
-        jobs).
+        file (model, device, node, cluster, software, component, energy-table, dataset, study, jobs,
+        rl-run or run).
     other
-        Another of the same kind: only the differences are shown.
+        Another of the same kind: only the differences are shown. After model-schema, a family of
+        networks: its fields are shown.
     batch
         Samples for the layer table of a model.
     capacity
@@ -77,7 +79,7 @@ def show_(
         Print it as JSON; for a schema, the JSON Schema by which editors check YAML files.
     """
     if name.endswith("-schema"):
-        _show_schema(name, json)
+        _show_schema(name, other, json)
         return
     kind, name = kind_of(name)
     parameters: dict[str, object] = {
@@ -250,18 +252,45 @@ def _show_software(name: str, json: bool) -> None:
             screen.print(f"[{short}] {citation}", soft_wrap=True, markup=False)
 
 
-def _show_schema(name: str, json: bool) -> None:
-    from ridgeline.hardware.schema import reachable_models, schema_fields
-    from ridgeline.report.json_schemas import schema_of_kind
-    from ridgeline.report.tables import plain_table
+def _show_schema(name: str, family: str | None, json: bool) -> None:
+    from ridgeline.report.json_schemas import family_of, schema_of_family, schema_of_kind
 
     kind = name.removesuffix("-schema")
-    schema = schema_of_kind(kind)
+    if family is not None and kind != "model":
+        raise ConfigError(f"{name} has no families, as model-schema has; found {family!r}")
     if json:
-        print_json(schema)
+        print_json(schema_of_kind(kind) if family is None else schema_of_family(family))
         return
+    if family is not None:
+        _print_fields(family_of(family))
+        return
+    schema_of_kind(kind)  # complains if there is none
+    _print_fields(named(INPUT_KINDS[kind].schema))
+    if kind == "model":
+        _print_families()
+
+
+def _print_families() -> None:
+    """List what `family:` of a model may say."""
+    from ridgeline.report.tables import plain_table
+    from ridgeline.workload.families import FAMILIES
+
     screen = console()
-    for model in reachable_models(named(INPUT_KINDS[kind].schema)):
+    screen.print("Each family has fields of its own: ridgeline show model-schema FAMILY")
+    table = plain_table({"family": "left", "what it is": "left"})
+    for name in sorted(FAMILIES):
+        text = (FAMILIES[name].__doc__ or "").strip().splitlines()
+        table.add_row(name, text[0] if text else "")
+    screen.print(table, markup=False)
+
+
+def _print_fields(root: type[BaseModel]) -> None:
+    """Print the fields of a description, and of all that stand in it."""
+    from ridgeline.hardware.schema import reachable_models, schema_fields
+    from ridgeline.report.tables import plain_table
+
+    screen = console()
+    for model in reachable_models(root):
         table = plain_table(
             {"field": "left", "value": "left", "unit": "left", "default": "left", "meaning": "left"}
         )

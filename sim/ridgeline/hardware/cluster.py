@@ -272,7 +272,12 @@ class Cluster(Described):
                     )
             for node in self.group_nodes or (self.nodes,):
                 if not node.nics:
-                    raise ValueError(f"the node {node.name!r} has no NIC to join a fabric")
+                    type_ = next(iter(node.link_types), "TYPE")
+                    raise ValueError(
+                        f"the node {node.name!r} has no NIC to join a fabric: add to its file"
+                        f" 'components: [{{name: nic0, kind: nic}}]', and to its links"
+                        f" '- {{between: [device0, nic0], type: {type_}}}'"
+                    )
         priced_links(self.link_types, self.prices)
         return self
 

@@ -189,11 +189,20 @@ class Engine(Strict):
             peak = block.flops_per_cycle * block.clock.value * (dies if field == "spatial" else 1)
             rates = self.rates.values()
             if not any(abs(rate.value / peak - 1) <= _RATE_TOLERANCE for rate in rates):
+                stated = ", ".join(
+                    f"{name} {_exactly(rate.value)}" for name, rate in self.rates.items()
+                )
                 raise FieldError(
-                    f"the {what} do {units.show(peak, 'FLOP/s')} at one multiply-accumulate each "
-                    "and cycle, but no rate of the engine is that",
+                    f"the {what} do {_exactly(peak)} at one multiply-accumulate each and cycle, but"
+                    f" no rate of the engine is that (there are: {stated}): write"
+                    f" {_exactly(peak)} for one of them, or change the clock or the sizes",
                     *(*path, field),
                 )
+
+
+def _exactly(flops_per_s: float) -> str:
+    """Write a rate with all its digits, as a file may have it."""
+    return f"{flops_per_s / 1e12:.10g} TFLOP/s"
 
 
 class MemoryLevel(Strict):

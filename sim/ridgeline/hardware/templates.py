@@ -47,18 +47,36 @@ def device_template(kind: str, name: str | None = None) -> str:
             f"(known: {', '.join(DEVICE_KINDS)})",
             field="--kind",
         )
+    return template(f"device-{kind}", Device, name)
+
+
+def template(file: str, schema: Model, name: str | None = None) -> str:
+    """Return a file of ``hwconfigs/templates`` with a comment on every field of its schema.
+
+    Parameters
+    ----------
+    file
+        Its name, without the ending.
+    name
+        Name of what it describes, in place of that of the file.
+
+    Raises
+    ------
+    ConfigError
+        If it cannot have this name.
+    """
     if name is not None and not _NAME.fullmatch(name):
         raise ConfigError(
             f"found {name!r}; a name has letters, digits, '.', '_' and '-' only, and at most 64",
             field="--name",
         )
-    raw = read_text(catalog.root() / "hwconfigs" / "templates" / f"device-{kind}.yaml")
-    return "\n".join(_explained(raw, name)) + "\n"
+    raw = read_text(catalog.root() / "hwconfigs" / "templates" / f"{file}.yaml")
+    return "\n".join(_explained(raw, schema, name)) + "\n"
 
 
-def _explained(raw: str, name: str | None) -> Iterator[str]:
+def _explained(raw: str, schema: Model, name: str | None) -> Iterator[str]:
     """Yield the lines of a template, each field under its meaning and with its source."""
-    above: list[tuple[int, dict[str, SchemaField] | None]] = [(-1, _by_name(Device))]
+    above: list[tuple[int, dict[str, SchemaField] | None]] = [(-1, _by_name(schema))]
     told: set[tuple[int, str]] = set()
     for line in raw.splitlines():
         match = _LINE.fullmatch(line)
@@ -67,6 +85,8 @@ def _explained(raw: str, name: str | None) -> Iterator[str]:
             continue
         indent, key = match["indent"], match["key"]
         value, comment = (match["value"] or "").strip(), match["comment"] or ""
+        if key == "name" and not indent and name is not None:
+            value = name
         while len(indent) <= above[-1][0]:
             above.pop()
         fields = above[-1][1]
@@ -77,8 +97,6 @@ def _explained(raw: str, name: str | None) -> Iterator[str]:
             yield from _line(f"{indent}{key}:{_with_source(value, sourced)}", comment)
             above.append((len(indent), _inside(below)))
             continue
-        if key == "name" and name is not None:
-            value = name
         if (id(fields), key) not in told:
             yield from _comment(indent, field)
         told.add((id(fields), key))

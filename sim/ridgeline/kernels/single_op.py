@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, Literal, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast, overload
 
-from ridgeline.errors import RidgelineError, nearest
+from ridgeline.errors import RidgelineError, nearest, short
 from ridgeline.hardware.device import Device
 from ridgeline.hardware.load import load_device
 from ridgeline.kernels.breakdown import time_breakdown
@@ -178,10 +178,65 @@ def gemm(
     return _asked(result, sizes, device, zeros, mapping, objective)
 
 
+_Pair = int | tuple[int, int]
+"""One number for both, or rows and columns."""
+
+
+@overload
 def conv(
-    loops: Conv,
+    batch: int,
+    c_in: int,
+    height: int,
+    width: int,
+    c_out: int,
+    filter: _Pair,
     device: str | Device,
     *,
+    stride: _Pair = 1,
+    padding: _Pair = 0,
+    dilation: _Pair = 1,
+    groups: int = 1,
+    pass_: str = "forward",
+    format: str | None = None,
+    sparsity: str | tuple[int, int] | Sparsity | None = None,
+    density: float | None = None,
+    sparsity_kind: str | None = None,
+    block: str | tuple[int, int] | None = None,
+    mapping: str | MappingFile | None = None,
+    objective: str = "time",
+) -> OpResult: ...
+
+
+@overload
+def conv(
+    batch: Conv,
+    device: str | Device,
+    /,
+    *,
+    pass_: str = "forward",
+    format: str | None = None,
+    sparsity: str | tuple[int, int] | Sparsity | None = None,
+    density: float | None = None,
+    sparsity_kind: str | None = None,
+    block: str | tuple[int, int] | None = None,
+    mapping: str | MappingFile | None = None,
+    objective: str = "time",
+) -> OpResult: ...
+
+
+def conv(
+    batch: int | Conv,
+    c_in: int | str | Device = 0,
+    height: int = 0,
+    width: int = 0,
+    c_out: int = 0,
+    filter: _Pair = 0,
+    device: str | Device = "",
+    *,
+    stride: _Pair = 1,
+    padding: _Pair = 0,
+    dilation: _Pair = 1,
+    groups: int = 1,
     pass_: str = "forward",
     format: str | None = None,
     sparsity: str | tuple[int, int] | Sparsity | None = None,
@@ -195,14 +250,36 @@ def conv(
 
     Parameters
     ----------
-    loops
-        The forward loop nest.
+    batch, c_in, height, width, c_out
+        Images, their channels, rows and columns, and channels of the output. Or a loop nest
+        (`workload.graph.Conv`) and the device alone.
+    filter
+        Rows and columns of the filter: 3, or (5, 20).
+    device
+        A device, or its name or path.
+    stride, padding, dilation
+        Of the filter, down and across: 2, or (2, 1).
+    groups
+        Of channels.
     pass_
         forward, input-gradient or weight-gradient.
     format, sparsity, density, sparsity_kind, block, mapping, objective
         As for `gemm`; zeros are in the weights, or of the kind "activation" in the images. A pass
         that does not read them is dense.
     """
+    if isinstance(batch, Conv):
+        loops, device = batch, device if isinstance(c_in, int) else c_in
+    else:
+        if isinstance(c_in, str | Device) or device == "":
+            raise RidgelineError(
+                "expected batch, c_in, height, width, c_out, filter and device, or a loop nest and"
+                f" a device; found {short(batch)}, {short(c_in)} and "
+                f"{'no device' if device == '' else 'others'}"
+            )
+        loops = Conv(
+            batch, c_in, height, width, c_out, *_pair("filter", filter),
+            _pair("stride", stride), _pair("padding", padding), _pair("dilation", dilation), groups,
+        )  # fmt: skip
     passes = [p.value for p in Pass if p not in {Pass.RECOMPUTE, Pass.UPDATE}]
     if pass_ not in passes:
         raise RidgelineError(
@@ -235,6 +312,18 @@ def conv(
     result = _single(op, shapes, device, format, zeros, sparse, mapping, objective)
     sizes = {"op": "conv", **asdict(loops), "pass": pass_}
     return _asked(result, sizes, device, zeros, mapping, objective)
+
+
+def _pair(name: str, value: _Pair) -> tuple[int, int]:
+    """Return rows and columns of one number or of two."""
+    pair = (value, value) if isinstance(value, int) else value
+    if (
+        not isinstance(pair, tuple | list)
+        or len(pair) != 2
+        or not all(isinstance(n, int) for n in pair)
+    ):
+        raise RidgelineError(f"{name} is a whole number, or two of them, found {value!r}")
+    return pair[0], pair[1]
 
 
 def _asked(

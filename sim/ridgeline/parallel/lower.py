@@ -422,11 +422,11 @@ def _usable(
     Where one group stands for others though it is not like them, a fault, which is of one, would
     be lost.
     """
-    if symmetry is not None and (symmetry.exact or not faults.of_network):
-        return symmetry
     once = sum(op.pass_ is Pass.UPDATE for op in graph.ops)
-    tasks = (len(graph.ops) - once) * plan.micro_batches + once
-    check_size(plan.devices, tasks // plan.pipeline)
+    if symmetry is not None and (symmetry.exact or not faults.of_network):
+        check_size(plan, 1, len(graph.ops), once)  # classes are few (`_symmetry`)
+        return symmetry
+    check_size(plan, plan.devices, len(graph.ops), once)
     return None
 
 

@@ -12,7 +12,7 @@ from ridgeline.errors import ConfigError, nearest
 from ridgeline.hardware.schema import json_schema
 from ridgeline.input_files import INPUT_KINDS, named
 from ridgeline.software.stack import GROUPS
-from ridgeline.workload.families import FAMILIES
+from ridgeline.workload.families import FAMILIES, Network
 
 _TEXT = {"type": "string"}
 
@@ -40,18 +40,40 @@ def schema_of_kind(kind: str) -> dict[str, Any]:
     return _with_sources(made) if kind == "software" else made
 
 
+def family_of(name: str) -> type[Network]:
+    """Return the class of a family of networks.
+
+    Raises
+    ------
+    ConfigError
+        If there is none of this name.
+    """
+    if name not in FAMILIES:
+        raise ConfigError(
+            f"no family of networks is called {name!r}{nearest(name, FAMILIES)} (known:"
+            f" {', '.join(sorted(FAMILIES))})"
+        )
+    return FAMILIES[name]
+
+
+def schema_of_family(name: str) -> dict[str, Any]:
+    """Return the JSON Schema of the models of a family (`family_of`)."""
+    made = json_schema(family_of(name))
+    made["properties"] |= {
+        "kind": {"const": "model"}, "name": _TEXT, "family": {"const": name},
+    }  # fmt: skip
+    return made
+
+
 def _of_models() -> dict[str, Any]:
     """Return one schema, in which the family decides the fields."""
     definitions: dict[str, Any] = {}
     cases = []
     for name in sorted(FAMILIES):
-        made = json_schema(FAMILIES[name])
+        made = schema_of_family(name)
         definitions |= made.pop("$defs")
         title = made.pop("title").removeprefix("ridgeline ")
         del made["$schema"]
-        made["properties"] |= {
-            "kind": {"const": "model"}, "name": _TEXT, "family": {"const": name},
-        }  # fmt: skip
         definitions[title] = made
         is_family = {"type": "object", "properties": {"family": {"const": name}}}
         cases.append({"if": is_family, "then": {"$ref": f"#/$defs/{title}"}})

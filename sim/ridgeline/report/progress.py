@@ -1,8 +1,9 @@
-"""Progress of a long calculation: a bar on standard error, or in a notebook."""
+"""Progress of a long calculation: a bar on a terminal or in a notebook, else some lines."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from html import escape
@@ -15,13 +16,18 @@ Advance = Callable[[int], None]
 
 @contextmanager
 def progress_bar(title: str, total: int) -> Iterator[Advance]:
-    """Show how many of `total` parts are done while a block runs, and remove the bar afterwards."""
+    """Show how many of `total` parts are done while a block runs.
+
+    A bar is removed afterwards; lines, where standard error is a file or a pipe, stay.
+    """
     if is_quiet():
         yield lambda count: None
     elif _in_notebook():
         yield from _notebook_bar(title, total)
-    else:
+    elif sys.stderr.isatty():
         yield from _terminal_bar(title, total)
+    else:
+        yield from _lines(title, total)
 
 
 def bar_html(title: str, total: int, done: int) -> str:
@@ -55,6 +61,22 @@ def _notebook_bar(title: str, total: int) -> Iterator[Advance]:
         nonlocal done
         done += count
         shown.update(HTML(bar_html(title, total, done)))
+
+    yield advance
+
+
+_EVERY_S = 30.0  # seconds between two lines
+
+
+def _lines(title: str, total: int) -> Iterator[Advance]:
+    done, said_s = 0, time.monotonic()
+
+    def advance(count: int) -> None:
+        nonlocal done, said_s
+        done += count
+        if done < total and (now_s := time.monotonic()) - said_s >= _EVERY_S:
+            said_s = now_s
+            print(f"ridgeline: {title}: {done:,} of {total:,}", file=sys.stderr, flush=True)
 
     yield advance
 

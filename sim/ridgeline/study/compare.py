@@ -89,6 +89,8 @@ class Ratio:
         "strong", "weak" or "other" where the numbers of devices differ; else "none".
     accuracy
         What may be said of accuracy.
+    software
+        What may be said where the software differs, or where a side is a bound; else empty.
     at_equal_accuracy
         Ratio of the times to one accuracy, where the epochs to it are given.
     """
@@ -99,6 +101,7 @@ class Ratio:
     range: RatioRange | str
     scaling: str
     accuracy: str
+    software: str
     at_equal_accuracy: float | None
 
     def to_dict(self) -> dict[str, Any]:
@@ -111,6 +114,7 @@ class Ratio:
             "range": found,
             "scaling": self.scaling,
             "accuracy": self.accuracy,
+            "software": self.software,
             "at_equal_accuracy": self.at_equal_accuracy,
         }
 
@@ -150,6 +154,9 @@ class Comparison:
             "title": self.claim or "Steps compared, simulated, not measured",
             "scaling": scaling or "no scaling: as many devices on each side",
             "accuracy_statement": "; ".join(dict.fromkeys(r.accuracy for r in self.ratios)),
+            "software_statement": "; ".join(
+                dict.fromkeys(r.software for r in self.ratios if r.software)
+            ),
             "normalisations": dict(NORMALISATIONS),
             "sides": [side.to_dict() for side in self.sides],
         }
@@ -416,7 +423,7 @@ def _ratio(side: Side, baseline: Side, epochs: tuple[float, float] | None) -> Ra
         equal = faster * epochs[1] / epochs[0]
     return Ratio(
         side.label, baseline.label, values, range_, _scaling(side, baseline),
-        _accuracy(side, baseline, epochs), equal,
+        _accuracy(side, baseline, epochs), _software(side, baseline), equal,
     )  # fmt: skip
 
 
@@ -463,6 +470,32 @@ def _accuracy(side: Side, baseline: Side, epochs: tuple[float, float] | None) ->
     if differing:
         return f"{UNMODELLED}; it may differ: {', '.join(differing)} differ"
     return f"{UNMODELLED}; network, batch, format and optimizer are equal, so that both train alike"
+
+
+def _software(side: Side, baseline: Side) -> str:
+    """Say where a ratio is none of two predictions, or of two programs."""
+    if side.result is None or baseline.result is None:
+        return ""
+    ours, theirs = side.result.details.plan.stack, baseline.result.details.plan.stack
+    if ours.bound and theirs.bound:
+        names = " and ".join(dict.fromkeys((ours.name, theirs.name)))
+        return (
+            f"both sides are bounds (software {names}), which no program reaches: the ratio is no"
+            " prediction"
+        )
+    if ours.bound or theirs.bound:
+        told = [(side.label, ours.name), (baseline.label, theirs.name)]
+        (bound, ideal), (other, program) = told if ours.bound else reversed(told)
+        return (
+            f"{bound} is a bound (software {ideal}), {other} a prediction (software {program}): the"
+            " ratio is no prediction; give both the same --software"
+        )
+    if ours.name != theirs.name:
+        return (
+            f"the software differs ({baseline.label}: {theirs.name}, {side.label}: {ours.name}):"
+            " the ratio is of programs, too, not of machines alone"
+        )
+    return ""
 
 
 def _training(value: Any) -> Any:

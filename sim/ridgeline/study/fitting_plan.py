@@ -19,6 +19,7 @@ from ridgeline.parallel.plan.resolved import ResolvedPlan, pipeline_defaults
 from ridgeline.report.result import Result
 from ridgeline.report.summary import binary_size
 from ridgeline.simulation import simulate
+from ridgeline.study.planner.space import divisors
 from ridgeline.units import show
 from ridgeline.workload.model import Model
 
@@ -26,6 +27,8 @@ Changes = Mapping[str, str | int]
 _AGAIN = ("none", "selective", "full", "sqrt")
 _MOST_TOGETHER = 3  # axes
 _MOST_WIDER = 5  # times that a model is put on twice as many devices
+_MOST_PLAYED = 32  # micro-batches of a trial; each further one takes as long as the last ones
+_MOST_TASKS = 2_000_000  # of a trial with a pipeline, all of which is played: half a minute
 
 
 @dataclass(frozen=True)
@@ -77,11 +80,14 @@ class Advice:
         Of all that was tried, what needs the least memory; None: nothing could be tried.
     capacity_bytes
         Of a device.
+    untried
+        Whether smaller micro-batches of a pipeline were left out, as they are too many to play.
     """
 
     remedies: tuple[Remedy, ...]
     least: Remedy | None
     capacity_bytes: int
+    untried: bool = False
 
     def lines(self) -> Iterator[str]:
         """Say it in words."""
@@ -93,6 +99,8 @@ class Advice:
                 f" devices with {binary_size(self.least.memory_bytes)} instead of"
                 f" {binary_size(self.capacity_bytes)}"
             )
+            if self.untried:
+                yield "smaller micro-batches were not tried: a step of them has too many tasks"
         elif not self.remedies:
             yield "there is nothing to change that would need less memory"
 
@@ -111,31 +119,51 @@ def what_would_fit(result: Result) -> Advice:
         Of the plan that does not fit; fed by no data set.
     """
     details = result.details
-    return _Trial(details.model, details.cluster, details.plan).advice()
+    tasks = details.lowered.program.n_tasks / details.plan.micro_batches
+    return _Trial(details.model, details.cluster, details.plan, tasks).advice()
 
 
 @dataclass
 class _Trial:
-    """Tries changes of one plan; each is simulated once."""
+    """Tries changes of one plan; each is simulated once.
+
+    Attributes
+    ----------
+    micro_batch_tasks
+        Of a micro-batch of the plan as it is.
+    untried
+        Whether a micro-batch was too small to be tried in a pipeline.
+    """
 
     model: Model
     cluster: Cluster
     plan: ResolvedPlan
+    micro_batch_tasks: float
+    untried: bool = False
     known: dict[tuple[tuple[str, str | int], ...], Remedy | None] = field(default_factory=dict)
 
     def advice(self) -> Advice:
         """Try few changes before many, and as many devices before more."""
         same = [self._micro_batches(), self._again(), self._shardings(), self._offloads()]
         wider = [self._wider("tensor"), self._wider("pipeline")]
-        same, wider = ([a for a in axes if a and self._tried(a[-1:])] for axes in (same, wider))
+        same, wider = ([a for a in map(self._possible, axes) if a] for axes in (same, wider))
         hardest, found = [axis[-1] for axis in same], []
-        if any(self._fits([*hardest, *axis[-1:]]) for axis in ([], *wider)):
+        alone = [axis[-1:] for axis in (*same, *wider)]
+        if any(map(self._may_fit, [*([*hardest, *axis[-1:]] for axis in ([], *wider)), *alone])):
             found = self._together([*same, *wider])
         found = found or self._on_more_devices(hardest)
         tried = [remedy for remedy in self.known.values() if remedy is not None]
+        # Less is not always held with more changes: whatever was met on the way and fits is told.
+        found = found or sorted((one for one in tried if one.fits), key=_nearness)[:1]
         least = min(tried, key=lambda one: (one.memory_bytes, one.devices), default=None)
-        ordered = sorted(found, key=lambda one: (len(one.changes), one.devices, one.step_time_s))
-        return Advice(tuple(ordered), least, int(self.cluster.device.capacity_bytes))
+        capacity = int(self.cluster.device.capacity_bytes)
+        return Advice(tuple(sorted(found, key=_nearness)), least, capacity, self.untried)
+
+    def _possible(self, axis: list[Changes]) -> list[Changes]:
+        """Leave out the last steps of an axis that no plan can take."""
+        while axis and self._tried(axis[-1:]) is None:
+            axis = axis[:-1]
+        return axis
 
     def _together(self, axes: list[list[Changes]]) -> list[Remedy]:
         """Return what fits of single changes; if nothing does, of two at a time, and so on."""
@@ -190,8 +218,8 @@ class _Trial:
     # Axes: steps that need less and less memory
 
     def _micro_batches(self) -> list[Changes]:
-        whole, now = self.plan.rank_batch, self.plan.micro_batch_size
-        return [{"micro_batch": m} for m in range(now - 1, 0, -1) if whole % m == 0]
+        smaller = [m for m in divisors(self.plan.rank_batch) if m < self.plan.micro_batch_size]
+        return [{"micro_batch": m} for m in reversed(smaller)]
 
     def _again(self) -> list[Changes]:
         if self.plan.recompute not in _AGAIN:
@@ -221,6 +249,11 @@ class _Trial:
         remedy = self._tried(steps)
         return remedy is not None and remedy.fits
 
+    def _may_fit(self, steps: Iterable[Changes]) -> bool:
+        """Tell whether steps fit, or are no plan together, which says nothing of fewer of them."""
+        remedy = self._tried(steps)
+        return remedy is None or remedy.fits
+
     def _tried(self, steps: Iterable[Changes]) -> Remedy | None:
         """Simulate the plan with changes; None: there is no such plan."""
         changes = {name: value for step in steps for name, value in step.items()}
@@ -236,6 +269,7 @@ class _Trial:
     def _simulated(self, changes: dict[str, str | int]) -> Remedy:
         now = {name: getattr(self.plan, name) for name in ResolvedPlan.model_fields}
         changes.setdefault("micro_batch", self.plan.micro_batch_size)
+        changes["micro_batch"] = self._playable(changes)
         if self.plan.sequence > 1 and "tensor" in changes:
             changes["sequence"] = changes["tensor"]
         if self.plan.tensor_grid is not None and "tensor" in changes:
@@ -248,6 +282,25 @@ class _Trial:
         unsaid = ResolvedPlan(**{**now, **changes, "micro_batch": self.plan.micro_batch})
         if unsaid.micro_batch_size == plan.micro_batch_size:
             del changes["micro_batch"]
-        result = simulate(self.model, self.cluster, plan)
+        result = simulate(self.model, self.cluster, plan, most_micro_batches=_MOST_PLAYED)
         total = result.memory_bytes["total"]
         return Remedy(changes, plan.devices, total, result.step_time_s, result.fits)
+
+    def _playable(self, changes: Changes) -> int:
+        """Return the micro-batch of changes, or the smallest of which a pipeline's are played."""
+        wanted, data = (int(changes[name]) if name in changes else getattr(self.plan, name)
+                        for name in ("micro_batch", "data"))  # fmt: skip
+        if int(changes.get("pipeline", self.plan.pipeline)) == 1:
+            return wanted  # the first micro-batches tell all
+        now, samples = self.plan.micro_batch_size, self.plan.global_batch // data
+        for size in divisors(samples):
+            tasks = self.micro_batch_tasks * (samples // size)
+            if size >= wanted and (tasks <= _MOST_TASKS or size >= now):
+                self.untried |= size > wanted
+                return size
+        return wanted
+
+
+def _nearness(one: Remedy) -> tuple[int, int, float]:
+    """Order remedies: few fields, few devices, a short step."""
+    return len(one.changes), one.devices, one.step_time_s

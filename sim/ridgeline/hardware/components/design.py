@@ -146,6 +146,12 @@ def _engine(
         variant = use.variant or _variant(str(format_), fields, component.variants)
         if component.variants and variant not in component.variants and format_ in stated:
             continue
+        if component.variants and variant not in component.variants and use.variant is None:
+            raise ConfigError(
+                f"the component {use.name!r} has no variant {variant!r} (it has:"
+                f" {', '.join(component.variants)}); give the engine the energy of this format"
+                f" yourself: energy: {{{format_}: ... pJ/FLOP}}"
+            )
         one = use.model_copy(update={"node": use.node or node, "variant": variant, "count": None})
         estimates[format_] = estimate = evaluate(component, one)
         if format_ not in stated:

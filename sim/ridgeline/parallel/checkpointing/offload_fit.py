@@ -8,11 +8,12 @@ fastest is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from ridgeline.parallel.checkpointing.chain import DoesNotFit
 from ridgeline.parallel.checkpointing.offload import (
+    COPIES,
     OffloadLink,
     OffloadOverlap,
     offloadable,
@@ -21,12 +22,12 @@ from ridgeline.parallel.checkpointing.offload import (
 )
 from ridgeline.parallel.checkpointing.recompute import Mode, with_recompute
 from ridgeline.units import show
-from ridgeline.workload.graph import Graph, Op
+from ridgeline.workload.graph import Graph
 from ridgeline.workload.liveness import peak
 
 _NO_HOST = OffloadLink(math.inf, 0.0)  # nothing is copied
-Timer = Callable[[Op, Graph], float]
-"""Seconds of an op of a graph, without waiting."""
+Timer = Callable[[Graph], Sequence[float]]
+"""Seconds of each op of a graph without copies, in graph order, without waiting."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def fastest_fit(
     budget_bytes
         Of the device, for everything.
     timer
-        Prices an op (`ridgeline.kernels.price` on a device).
+        Prices the ops of a graph, with what stays on chip between them (`OpPricer.costs`).
     link
         Where copies go (`host_link`); None: nothing can be offloaded.
 
@@ -61,7 +62,6 @@ def fastest_fit(
     DoesNotFit
         If none fits.
     """
-    prices: dict[str, float] = {}
     fits: list[OffloadFit] = []
     least = float("inf")
     for recompute, offload, changed in _combinations(graph, budget_bytes, timer):
@@ -70,14 +70,11 @@ def fastest_fit(
         held = peak(changed).total
         least = min(least, held)
         if held <= budget_bytes:
-            for op in changed.ops:
-                if op.name not in prices and op.kind not in {"offload", "prefetch"}:
-                    prices[op.name] = timer(op, changed)
-            fits.append(
-                OffloadFit(
-                    changed, recompute, offload, held, overlapped(changed, prices, link or _NO_HOST)
-                )
-            )
+            computing = tuple(op for op in changed.ops if op.kind not in COPIES)
+            times_s = timer(replace(changed, ops=computing))
+            prices = dict(zip((op.name for op in computing), times_s, strict=True))
+            time = overlapped(changed, prices, link or _NO_HOST)
+            fits.append(OffloadFit(changed, recompute, offload, held, time))
     if not fits:
         raise DoesNotFit(
             f"{graph.name}: no recomputation and offload fits into "
@@ -101,12 +98,10 @@ def _combinations(
         if few is not None:
             yield recompute, "few", few
     try:
-        time_s = [timer(op, graph) for op in graph.ops]
-        yield (
-            "budget",
-            "none",
-            with_recompute(graph, "budget", budget_bytes=budget_bytes, time_s=time_s),
+        again = with_recompute(
+            graph, "budget", budget_bytes=budget_bytes, time_s=list(timer(graph))
         )
+        yield "budget", "none", again
     except DoesNotFit:
         pass
 

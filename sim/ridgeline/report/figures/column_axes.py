@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -153,8 +154,18 @@ def plain_number(value: float) -> str:
     return f"{value:,.10g}"
 
 
+_BINARY = re.compile(r"[KMGTP]i(?=[A-Z])")
+
+
 def _with_prefix(value: float, like: str) -> str:
-    return show(value, unprefixed(like.partition(" ")[2]))
+    """Write an SI value with the prefix that it needs: a binary one if `like` has one."""
+    unit = like.partition(" ")[2]
+    if not _BINARY.match(unit):
+        return show(value, unprefixed(unit))
+    bare = _BINARY.sub("", unit, count=1)
+    power = next((n for n in range(5, 0, -1) if abs(value) >= 1024**n), 0)
+    prefix = f"{'KMGTP'[power - 1]}i" if power else ""
+    return f"{value / 1024**power:.4g} {prefix}{bare}"
 
 
 def _are_spread(column: str, rows: Sequence[Row]) -> bool:

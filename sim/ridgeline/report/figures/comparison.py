@@ -73,7 +73,9 @@ def comparison_figure(saved: Mapping[str, Any], stamp: str = "", ax: Axes | None
     space = (1.0 + (_GROUP_IN + _BAR_IN * len(ratios)) * len(known), 1.55, 0.7, 1.6)
     made = sheet(space, draw, _stamp(saved, stamp), ax)
     if ax is None:
-        origin = {k: saved[k] for k in ("sides", "ratios", "title", "scaling")}
+        origin = {
+            k: saved[k] for k in ("sides", "ratios", "title", "scaling", "software_statement")
+        }
         set_origin(made, {
             "simulated": True,
             "repeat": {"of": "comparison"},
@@ -104,6 +106,9 @@ def _caption(saved: Mapping[str, Any], baseline: Mapping[str, Any], absent: Sequ
         said.append("Whiskers: 5 to 95 %, both sides under the same draws.")
     said += sorted(reasons)
     said.append(f"{saved['scaling']}; {saved['accuracy_statement']}.".capitalize())
+    software = saved.get("software_statement", "")
+    if software:  # its first letter may be the label of a side
+        said.append(f"{software[0].upper()}{software[1:]}.")
     if absent:
         names = ", ".join(saved["normalisations"][name] for name in absent)
         said.append(f"Not known of the machines: {names}.")
