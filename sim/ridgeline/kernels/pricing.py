@@ -255,8 +255,8 @@ def _on_engines(
 
 def _within_limit(
     kind: OpSignature, free: Mapping[str, OpCost], device: Device, format_: str, common: Common
-) -> list[OpCost]:
-    """Return what an op costs on each engine, at the clock that the power limit leaves.
+) -> list[tuple[str, OpCost]]:
+    """Return each engine with what an op costs on it, at the clock that the power limit leaves.
 
     A kernel that is slower at full clock, and moves less, may be faster then. Without this, an op
     on a device with more bandwidth could be slower: its fastest kernel would be one that draws
