@@ -68,7 +68,7 @@ def test_the_slurm_script_sweeps_with_the_tasks_of_a_job(
     with log.open("wb") as stream:
         job = subprocess.Popen(script, stdout=stream, stderr=stream, start_new_session=True)
         try:
-            assert job.wait(120) == 0, log.read_text()
+            assert job.wait(600) == 0, log.read_text()
         finally:
             os.killpg(job.pid, 9)  # as Slurm ends what a job has left
     assert (folder / "there.csv").read_bytes() == expected(folder)
@@ -114,8 +114,8 @@ def test_the_kubernetes_recipe_sweeps_with_its_pods(
     start("Deployment", "scheduler")
     for _ in range(2):
         start("Deployment", "workers")
-    deadline = time.monotonic() + 120
-    while (job := start("Job", "sweep")).wait(120) != 0:  # as long as nobody answers
+    deadline = time.monotonic() + 600
+    while (job := start("Job", "sweep")).wait(600) != 0:  # as long as nobody answers
         assert job.returncode == 2
         assert time.monotonic() < deadline
     assert (folder / "there.csv").read_bytes() == expected(folder)
