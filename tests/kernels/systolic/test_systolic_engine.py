@@ -187,7 +187,7 @@ def test_passes_of_a_convolution_on_tpu_v2(pass_: Pass) -> None:
         (
             "engines.mxu.rates.bf16",
             "30 TFLOP/s",
-            "do 45.9 TFLOP/s .* no rate of the",
+            "do 45.8752 TFLOP/s .* no rate of the",
         ),
         ("engines.mxu.array.clock", 700e6, "700000000"),
         ("engines.mxu.kind", "tensor-core", "'array' belongs to an engine of kind systolic"),
