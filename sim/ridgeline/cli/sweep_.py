@@ -122,10 +122,12 @@ class _Overview:
             made.count += 1
             if row["error"]:
                 made.failed += 1
-                made.first_failed += [row][: _SHOWN_ROWS - len(made.first_failed)]
+                if made.failed <= _SHOWN_ROWS:
+                    made.first_failed.append(row)
             elif "step_time_s" not in row:
                 made.of_steps = False
-            made.first += [row][: _SHOWN_ROWS - len(made.first)]
+            if made.count <= _SHOWN_ROWS:
+                made.first.append(row)
             for name in fields:
                 if name not in made.varied and str(row[name]) != str(made.first[0][name]):
                     made.varied.add(name)

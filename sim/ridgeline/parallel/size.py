@@ -51,6 +51,8 @@ def check_size(plan: ResolvedPlan, ranks: int, ops: int, once: int) -> None:
         remedies.append("play the first micro-batches alone (--most-micro-batches 64)")
     if ranks > 1:
         remedies.append("describe a fault that leaves ranks alike")
+    if not remedies:
+        remedies.append("make the batch smaller")
     reason = (
         f"each of the {ranks:,} ranks would have to be simulated, as they are not equivalent (each"
         " has jitter, replicas of its own, or a place of its own beside a fault)"

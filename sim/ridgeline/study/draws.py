@@ -6,14 +6,12 @@ import pickle
 from functools import lru_cache
 from typing import NamedTuple
 
-from ridgeline.bounded_files import recording
 from ridgeline.errors import ConfigError
 from ridgeline.report.fault_distribution import Draw, draw, samples_of
 from ridgeline.report.result import Result
 from ridgeline.study.parallel_run import mapped
 from ridgeline.study.point import Point
-from ridgeline.study.point_files import NO_FILES, PointFiles
-from ridgeline.workload.files import load_network
+from ridgeline.study.point_files import NO_FILES, files_of
 
 _BATCH = 8  # draws that are played together
 
@@ -58,18 +56,9 @@ def drawn(step: Step, result: Result, processes: int, address: str | None) -> li
         )
     said = pickle.dumps(step)
     batches = [_Batch(said, at, min(at + _BATCH, count)) for at in range(0, count, _BATCH)]
-    files = PointFiles.of(_files_of(step)) if address is not None else NO_FILES
+    files = files_of([step.point]) if address is not None else NO_FILES
     played = mapped(_play, batches, processes, address, files=files)
     return [one for batch in played for one in batch]
-
-
-def _files_of(step: Step) -> dict[str, str]:
-    """Return the files that a step is made of, with their hashes."""
-    with recording() as files:
-        load_network(step.point.model, step.point.replaced("model"))  # not one that was kept
-        step.point.load("cluster")
-        step.point.load("software")
-    return files
 
 
 def _play(batch: _Batch) -> list[Draw]:

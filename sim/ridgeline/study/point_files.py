@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from ridgeline import catalog
+from ridgeline.bounded_files import recording
 from ridgeline.errors import RidgelineError
 from ridgeline.plugins import loaded_plugins
+from ridgeline.study.point import Point
+from ridgeline.workload.files import load_network
 
 _SHIPPED = "catalogue:"
 
@@ -44,6 +47,22 @@ class PointFiles(NamedTuple):
 
 
 NO_FILES = PointFiles()
+
+
+def files_of(points: Iterable[Point]) -> PointFiles:
+    """Return the files that points are made of.
+
+    Raises
+    ------
+    ConfigError
+        If one cannot be read.
+    """
+    with recording() as files:
+        for point in points:
+            load_network(point.model, point.replaced("model"))  # not one that was kept
+            point.load("cluster")
+            point.load("software")
+    return PointFiles.of(files)
 
 
 def check_same_files(files: PointFiles) -> None:

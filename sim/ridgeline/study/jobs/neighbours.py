@@ -25,9 +25,10 @@ from ridgeline.study.jobs.components import (
     passed,
     play_component,
 )
-from ridgeline.study.jobs.job_file import JobFile, read_jobs
+from ridgeline.study.jobs.job_file import JobFile, jobs_of, read_jobs
 from ridgeline.study.jobs.results import Completion, JobResult, Neighbours, TrafficResult
 from ridgeline.study.parallel_run import mapped
+from ridgeline.study.point_files import NO_FILES, files_of
 from ridgeline.version import __version__
 
 __all__ = ["Completion", "JobResult", "Neighbours", "TrafficResult", "simulate_jobs"]
@@ -62,12 +63,15 @@ def simulate_jobs(
     asked = JobRequest.of(file, placement)
     names = names_of(asked)
     jobs = [OfJob(asked, number) for number in range(len(names))]
-    uses = mapped(passed, jobs, processes, cluster_address)
+    files = NO_FILES
+    if cluster_address is not None:
+        files = files_of(job.point for job in jobs_of(file, placement))
+    uses = mapped(passed, jobs, processes, cluster_address, files=files)
     background = bool(file.background)
     components = [tuple(range(len(names)))] if background else parted(uses)
     _check_size(file.name, [sum(uses[i].tasks for i in numbers) for numbers in components])
     wanted = [OfComponent(asked, numbers, background) for numbers in components]
-    parts = mapped(play_component, wanted, processes, cluster_address)
+    parts = mapped(play_component, wanted, processes, cluster_address, files=files)
     by_number = {
         number: job
         for of, part in zip(wanted, parts, strict=True)
