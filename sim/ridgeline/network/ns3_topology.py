@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ridgeline.bounded_files import read_text
+from ridgeline.bounded_files import read_head, read_text
 from ridgeline.errors import ConfigError
 from ridgeline.network.graph import LinkRate, NetworkGraph
 from ridgeline.network.topology import DEVICE, MAX_DEVICES
@@ -28,11 +28,10 @@ _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
 def is_ns3_topology(path: Path) -> bool:
     """Tell whether a text file begins as one of these does."""
     try:
-        with path.open("rb") as stream:
-            first = stream.readline(100).decode("ascii", "replace")
-    except OSError:
+        lines = read_head(path, 100).decode("ascii", "replace").splitlines()
+    except ConfigError:  # whose reader says what is wrong with it
         return False
-    return _HEAD.fullmatch(first.strip()) is not None
+    return bool(lines) and _HEAD.fullmatch(lines[0].strip()) is not None
 
 
 def read_ns3_topology(path: str | Path) -> NetworkGraph:
