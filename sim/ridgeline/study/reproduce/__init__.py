@@ -53,7 +53,7 @@ __all__ = [
 
 OF_RUNS = frozenset({"asynchronous-sgd", "deep-gradient-compression", "large-batches"})
 """Those of whole runs, in `ridgeline.training`, which this room does not know."""
-LONGEST = frozenset({"imagenet-records", "calculon", "transport", "packet-vs-fluid"})
+LONGEST = frozenset({"imagenet-records", "calculon"})
 """Those that take longest, which several processes begin with."""
 OF_STEPS = frozenset({"calculon", "das", "goyal", "gpipe", "lee"})
 """Those that simulate training steps, whose `reproduce` takes the name of a software stack."""
